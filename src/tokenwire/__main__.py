@@ -1,0 +1,5 @@
+"""Lets ``python -m tokenwire`` work."""
+
+from tokenwire.cli import main
+
+main()

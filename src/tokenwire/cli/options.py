@@ -1,0 +1,28 @@
+"""Options that many verbs share, and the journey that they describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tokenwire.journey import Journey
+
+JourneyFile = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOURNEY]", help="Journey file (TOML), or - for standard input; none: the built-in walk."),
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value, e.g. --set plan.tp=4.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV (- is stdout).")]
+Parquet = Annotated[str | None, typer.Option("--parquet", metavar="FILE", help="Write the table as Parquet.")]
+
+
+def read_journey(file: str | None, sets: list[str] | None) -> Journey:
+    """Return the journey of a file (or the built-in one) with ``--set`` overrides."""
+    from tokenwire.journey import Journey
+
+    return Journey.read(file, overrides=sets or [])

@@ -1,0 +1,50 @@
+"""Printing results: a table a person reads, JSON a program reads, or a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def print_json(facts: Any) -> None:
+    """Print facts as JSON; numpy scalars and dataclasses become plain values; NaN is never printed."""
+    sys.stdout.write(json.dumps(facts, indent=2, ensure_ascii=False, default=_plain, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    for attribute in ("as_dict", "model_dump", "to_dicts", "tolist"):
+        if hasattr(value, attribute):
+            return getattr(value, attribute)()
+    return str(value)
+
+
+def print_table(
+    rows: Sequence[Sequence[Any]], columns: Sequence[str], *, right: Sequence[str] = (), title: str = ""
+) -> None:
+    """Print a table that is readable at 80 columns, in a pipe and without colour.
+
+    ``right`` names the columns that are aligned right (numbers).
+    """
+    from tokenwire.report.terminal import console, table
+
+    console().print(table(rows, columns, right=right, title=title))
+
+
+def write_table(frame: pl.DataFrame, *, csv: str | None = None, parquet: str | None = None) -> bool:
+    """Write the table to the files that were asked for; return whether any was."""
+    from tokenwire.files import whole_or_nothing
+
+    if csv == "-":
+        sys.stdout.write(frame.write_csv())
+    elif csv:
+        with whole_or_nothing(csv) as file:
+            file.write(frame.write_csv().encode())
+    if parquet:
+        with whole_or_nothing(parquet) as file:
+            frame.write_parquet(file)
+    return bool(csv or parquet)

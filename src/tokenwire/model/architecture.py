@@ -1,0 +1,164 @@
+"""What a model is made of: an embedding, a tuple of layers, a head. Sizes only, no weights.
+
+A layer is a mixer (attention of some kind, or a state-space block) and a feed-forward part (dense or experts),
+either of which may be missing; hybrids are a tuple of different layers. ``tensors`` lists every parameter tensor with
+its shape; everything else (counts, shards, gradients, buckets) is read off that list.
+
+Symbols: h hidden, L layers, V vocabulary, a heads, g KV heads, d head dim, f feed-forward width, E experts, k active.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A normalisation over ``size`` numbers: RMSNorm has a weight, LayerNorm also a bias (unless said otherwise)."""
+
+    kind: Literal["rms", "layer"] = "rms"
+    bias: bool = False
+    weight: bool = True
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head attention with grouped KV heads; ``fused_qkv`` says that the three projections are one tensor."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    sinks: bool = False
+    fused_qkv: bool = False
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek V2/V3); ``q_lora_rank`` None means an uncompressed query."""
+
+    heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    qkv_bias: bool = False
+    output_bias: bool = False
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """A Mamba (version 1) or Mamba-2 block."""
+
+    version: Literal[1, 2]
+    inner_size: int
+    state_size: int
+    conv_kernel: int
+    dt_rank: int = 0
+    heads: int = 0
+    head_dim: int = 0
+    groups: int = 1
+    bias: bool = False
+    conv_bias: bool = True
+    inner_norms: bool = False
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """A dense feed-forward part; gated has gate and up projections (SwiGLU, GeGLU)."""
+
+    width: int
+    gated: bool
+    bias: bool = False
+    activation: str = "gelu"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: a router, ``count`` experts of ``width``, of which ``active`` see each token."""
+
+    count: int
+    active: int
+    width: int
+    gated: bool = True
+    bias: bool = False
+    router_bias: bool = False
+    correction_bias: bool = False
+    shared: FeedForward | None = None
+    shared_gate: bool = False
+    activation: str = "silu"
+
+
+Mixer = Attention | LatentAttention | StateSpace
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: mixer and feed-forward, each optional; ``norms`` counts the norms of size h in it.
+
+    ``parallel`` is the GPT-NeoX/Falcon/Phi arrangement, attention and feed-forward side by side.
+    """
+
+    mixer: Mixer | None
+    feed_forward: FeedForward | Experts | None
+    norms: int = 2
+    parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A whole model: sizes only. ``layers`` has one entry a layer, in order; equal entries are the same object."""
+
+    name: str
+    family: str
+    vocabulary_size: int
+    hidden_size: int
+    layers: tuple[Layer, ...]
+    norm: Norm
+    positions: Positions = "rotary"
+    max_positions: int = 0
+    tied_embeddings: bool = False
+    head_bias: bool = False
+    embedding_norm: bool = False
+    final_norm: bool = True
+    # Extra next-token-prediction layers (DeepSeek V3's MTP), trained but not counted by Hugging Face.
+    mtp_layers: int = 0
+    rope_theta: float = 10_000.0
+
+
+Split = Literal["column", "row", "vocabulary", "replicated"]
+"""How tensor parallelism cuts a tensor: by its output rows ("column-parallel"), its inputs, its vocabulary, or not."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One parameter tensor: where it sits, its full shape, and how tensor parallelism cuts it.
+
+    ``layer`` is the index of its layer, or None for embedding, final norm and head. ``part`` is one of ``embedding``,
+    ``position``, ``mixer``, ``feed_forward``, ``router``, ``experts``, ``shared_experts``, ``norm``, ``final_norm``,
+    ``head``, ``mtp``. Weights have shape (outputs, inputs), as torch's Linear keeps them; ``split_dim`` is the
+    dimension that is cut, None where the tensor is replicated. Experts have a leading dimension of E, cut by expert
+    parallelism.
+    """
+
+    name: str
+    part: str
+    shape: tuple[int, ...]
+    layer: int | None = None
+    split: Split = "replicated"
+    split_dim: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements of the full tensor."""
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
