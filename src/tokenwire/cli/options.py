@@ -26,3 +26,11 @@ def read_journey(file: str | None, sets: list[str] | None) -> Journey:
     from tokenwire.journey import Journey
 
     return Journey.read(file, overrides=sets or [])
+
+
+def with_text(text: str | None, encoding: str | None = None) -> list[str]:
+    """Return the overrides that ``--text`` and ``--encoding`` stand for."""
+    import json
+
+    given = {"text.source": text, "text.encoding": encoding}
+    return [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
