@@ -28,6 +28,13 @@ def read_journey(file: str | None, sets: list[str] | None) -> Journey:
     return Journey.read(file, overrides=sets or [])
 
 
+def journey_or_text(source: str | None, sets: list[str] | None, encoding: str | None = None) -> Journey:
+    """Return the journey of a ``.toml`` file, or the built-in one on another text."""
+    is_journey = source is not None and source.lower().endswith(".toml")
+    overrides = [*with_text(None if is_journey else source, encoding), *(sets or [])]
+    return read_journey(source if is_journey else None, overrides)
+
+
 def with_text(text: str | None, encoding: str | None = None) -> list[str]:
     """Return the overrides that ``--text`` and ``--encoding`` stand for."""
     import json

@@ -1,0 +1,40 @@
+"""The verb ``text``: read a text, choose a part of it, count."""
+
+from typing import Annotated
+
+import typer
+
+from tokenwire.cli.options import Json, Set
+
+
+def text(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="A text file, - for standard input, or a journey file (.toml).")
+    ] = None,
+    verse: Annotated[
+        str | None, typer.Option("--verse", metavar="PLACE", help='Only this part, e.g. "Inferno III 1-9".')
+    ] = None,
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of the text, if not UTF-8.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the text itself.")] = False,
+    sets: Set = None,
+    json: Json = False,
+) -> None:
+    """Words: read a text, choose a canto or verses, count words and types, fit Zipf's and Heaps's laws.
+
+    Example: tokenwire text commedia.txt --verse "Paradiso XXXIII"
+    """
+    from tokenwire.cli.options import journey_or_text
+    from tokenwire.cli.output import print_json
+    from tokenwire.report.rooms.words import facts, picture
+    from tokenwire.report.terminal import console
+    from tokenwire.text import select
+
+    read = journey_or_text(source, sets, encoding).text()
+    part = select(read, verse) if verse else read
+    if json:
+        print_json(facts(part))
+    elif show:
+        print(part.content, end="" if part.content.endswith("\n") else "\n")
+    else:
+        for piece in picture(facts(part)):
+            console().print(piece)
