@@ -1,0 +1,58 @@
+"""The section ``[wire]``: by which transport messages travel, and in packets of what size."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from tokenwire.config import Section
+from tokenwire.errors import unknown
+
+
+class WireConfig(Section):
+    """How messages become packets.
+
+    ``mtu`` is in bytes: of the payload for RoCEv2, InfiniBand (the path MTU) and Ultra Ethernet, of the IP packet for
+    TCP; where it is not given, the transport's usual one. ``operation`` is the RDMA operation that carries a message.
+
+    >>> WireConfig().mtu, WireConfig(transport="tcp").mtu, WireConfig(mtu=1024).mtu
+    (4096, 1500, 1024)
+    """
+
+    transport: str = "rocev2"
+    mtu: Annotated[int, Field(ge=1, le=2**16)] = 4096
+    ip_version: Literal[4, 6] = 4
+    vlan: Annotated[int, Field(ge=0, le=4094)] | None = None
+    operation: Literal["write", "write_with_immediate", "send"] = "write"
+    grh: bool = False
+    timestamps: bool = True
+    traffic_class: Annotated[int, Field(ge=0, le=255)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_mtu(cls, values: Any) -> Any:
+        from tokenwire.wire.transports import TRANSPORTS
+
+        if isinstance(values, dict) and values.get("mtu") is None:
+            found = TRANSPORTS.get(str(values.get("transport", "rocev2")))
+            return {**values, "mtu": found.usual_mtu if found else 4096}
+        return values
+
+    @field_validator("transport")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        from tokenwire.wire.transports import TRANSPORTS
+
+        if value not in TRANSPORTS:
+            raise unknown("transport", value, TRANSPORTS)
+        return value
+
+    @field_validator("mtu")
+    @classmethod
+    def _possible(cls, value: int, info: ValidationInfo) -> int:
+        from tokenwire.wire.transports import TRANSPORTS
+
+        if "transport" in info.data:
+            TRANSPORTS[info.data["transport"]].check_mtu(value)
+        return value

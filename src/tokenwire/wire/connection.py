@@ -1,0 +1,110 @@
+"""Between whom a message travels: addresses of NICs, and the two ends' queue pairs, keys and counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenwire.errors import InputError
+
+Nic = tuple[int, int]
+"""A NIC by its place: (node, NIC of that node)."""
+
+MAX_NODE, MAX_NIC = 2**16 - 2, 255
+"""Largest numbers that the address plan holds."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One direction of a reliable connection; ``source_qp`` matters only for the choice of the UDP source port.
+
+    ``psn`` is the sequence number of the first packet (for TCP the sequence number of the first byte), ``time`` the
+    sender's clock in milliseconds (TCP timestamps), ``identification`` the IPv4 number of the first packet.
+    """
+
+    source: Nic = (0, 0)
+    destination: Nic = (1, 0)
+    source_qp: int = 0x000100
+    qp: int = 0x000100
+    psn: int = 0
+    va: int = 0x7F00_0000_0000
+    rkey: int = 0x0000_1000
+    immediate: int = 0
+    job: int = 1
+    time: int = 0
+    identification: int = 0
+
+    def __post_init__(self) -> None:
+        """Check that every number fits its field."""
+        for name, bits in (("source_qp", 24), ("qp", 24), ("va", 64), ("rkey", 32), ("immediate", 32), ("job", 24)):
+            value = getattr(self, name)
+            if not 0 <= value < 1 << bits:
+                raise InputError(f"{name} = {value}", rule=f"must fit in {bits} bits")
+        for node, nic in (self.source, self.destination):
+            if not (0 <= node <= MAX_NODE and 0 <= nic <= MAX_NIC):
+                raise InputError(
+                    f"NIC {nic} of node {node}", rule=f"addresses hold nodes 0 to {MAX_NODE:,} and NICs 0 to {MAX_NIC}"
+                )
+
+
+def mac(nic: Nic) -> int:
+    """Return a NIC's MAC address: 02 (locally administered), 74:77 ("tw"), node, NIC.
+
+    >>> f"{mac((3, 1)):012x}"
+    '027477000301'
+    """
+    return 0x02_7477_000000 | nic[0] << 8 | nic[1]
+
+
+def ipv4(nic: Nic) -> int:
+    """Return a NIC's IPv4 address, 10.NIC.node: one subnet a rail, as in a rail-optimised fabric; nodes count from 1.
+
+    >>> from ipaddress import IPv4Address
+    >>> str(IPv4Address(ipv4((3, 1))))
+    '10.1.0.4'
+    """
+    return 10 << 24 | nic[1] << 16 | nic[0] + 1
+
+
+def ipv6(nic: Nic) -> int:
+    """Return a NIC's IPv6 address (and its GID), fd74:7769:7265:NIC::node.
+
+    >>> from ipaddress import IPv6Address
+    >>> str(IPv6Address(ipv6((3, 1))))
+    'fd74:7769:7265:1::4'
+    """
+    return 0xFD74_7769_7265 << 80 | nic[1] << 64 | nic[0] + 1
+
+
+def lid(nic: Nic) -> int:
+    """Return a port's local identifier in an InfiniBand subnet: 1 + node·16 + NIC, at most 0xBFFF.
+
+    Raises ``InputError`` where a subnet has no more identifiers. Source of the limit: InfiniBand Architecture
+    Specification, volume 1, chapter 4.1.3 (unicast LIDs).
+    """
+    value = 1 + nic[0] * 16 + nic[1]
+    if value > 0xBFFF or nic[1] > 15:
+        raise InputError(f"NIC {nic[1]} of node {nic[0]}", rule="an InfiniBand subnet has 49,151 identifiers of ports")
+    return value
+
+
+def flow_label(source_qp: int, qp: int) -> int:
+    """Return the 20-bit label of a flow between two queue pairs.
+
+    Source: Linux, include/rdma/ib_verbs.h, rdma_calc_flow_label.
+    """
+    v = source_qp * qp
+    v ^= v >> 20
+    v ^= v >> 40
+    return v & 0xFFFFF
+
+
+def udp_source_port(source_qp: int, qp: int) -> int:
+    """Return the UDP source port that a RoCEv2 flow is spread by, 0xC000 to 0xFFFF.
+
+    Source: Linux, include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport.
+
+    >>> hex(udp_source_port(0x100, 0x100)), hex(udp_source_port(0x101, 0x102))
+    ('0xc004', '0xc306')
+    """
+    label = flow_label(source_qp, qp)
+    return 0xC000 | (label & 0x3FFF) ^ label >> 14

@@ -1,0 +1,47 @@
+"""RoCEv2: InfiniBand's transport over UDP/IP (InfiniBand Architecture Specification, annex A17)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenwire.wire import headers
+from tokenwire.wire.transports import ethernet, rdma
+from tokenwire.wire.transports.transport import Layer, Transport, register
+
+if TYPE_CHECKING:
+    from tokenwire.wire.config import WireConfig
+    from tokenwire.wire.connection import Connection
+    from tokenwire.wire.packet import Packet, Place
+
+UDP_PORT = 4791
+"""Destination port of RoCEv2 (IANA)."""
+
+
+def before(config: WireConfig) -> tuple[Layer, ...]:
+    """Return the layers before the payload."""
+    return (*ethernet.below(config), Layer(headers.UDP), Layer(headers.BTH), *rdma.extended(config))
+
+
+def after(config: WireConfig) -> tuple[Layer, ...]:
+    """Return the layers after the payload."""
+    return (Layer(headers.ICRC), *ethernet.end())
+
+
+def packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
+    """Return one packet of a message.
+
+    The UDP checksum is 0 (not computed) over IPv4 and IPv6 alike: the ICRC covers all that it would, and a NIC would
+    need the whole packet before it could send the first byte.
+    """
+    from tokenwire.wire.build import over_ethernet, rocev2_layers
+
+    return over_ethernet(config, connection, place, rocev2_layers(config, connection, place, payload))
+
+
+ROCEV2 = register(
+    Transport(
+        name="rocev2", title="RoCEv2", usual_mtu=4096, mtus=rdma.PATH_MTUS, before=before, after=after,
+        payload=lambda config: config.mtu, packet=packet, align=4, minimum_frame=ethernet.MINIMUM_FRAME,
+        source="InfiniBand Architecture Specification, volume 1, annex A17 (RoCEv2)",
+    )
+)  # fmt: skip
