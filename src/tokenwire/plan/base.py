@@ -1,0 +1,35 @@
+"""What every ``[plan]`` section has: the sizes of the parallelisms by their short names, and the dialect.
+
+Each framework has a class of its own over this base (``megatron.py``, ``torchtitan.py`` ...); every option there has
+the framework's own name and default. ``dp`` is not an option: it follows from the number of GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenwire.config import Positive, Section
+
+if TYPE_CHECKING:
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan.plan import Plan
+    from tokenwire.plan.training import TrainingConfig
+
+
+class PlanConfig(Section):
+    """Sizes of tensor, pipeline, context, expert, expert-tensor and virtual-pipeline parallelism.
+
+    ``etp`` None means the framework's default (Megatron: the value of ``tp``).
+    """
+
+    dialect: str = "megatron"
+    tp: Positive = 1
+    pp: Positive = 1
+    cp: Positive = 1
+    ep: Positive = 1
+    etp: Positive | None = None
+    vpp: Positive = 1
+
+    def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
+        """Return the checked plan for ``gpus`` ranks. Raises ``InputError`` for a rule that is broken."""
+        raise NotImplementedError

@@ -1,0 +1,124 @@
+"""The ``[plan]`` section of a Megatron run: every option by Megatron-Core's own name and default.
+
+Names and defaults: megatron-core 0.16.1, model_parallel_config.py (ModelParallelConfig), transformer/
+transformer_config.py (TransformerConfig), distributed/distributed_data_parallel_config.py
+(DistributedDataParallelConfig); those of the training script from Megatron-LM, megatron/training/arguments.py. The sizes
+are also read by their long names (``tensor_model_parallel_size`` ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from tokenwire.config import Positive
+from tokenwire.plan.base import PlanConfig
+
+if TYPE_CHECKING:
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan.plan import Plan
+    from tokenwire.plan.training import TrainingConfig
+
+LONG_NAMES = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "expert_tensor_parallel_size": "etp",
+    "virtual_pipeline_model_parallel_size": "vpp",
+    "bucket_size": "ddp_bucket_size",
+    "accumulate_allreduce_grads_in_fp32": "grad_reduce_in_fp32",
+    "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "ddp_pad_buckets_for_high_nccl_busbw": "pad_buckets_for_high_nccl_busbw",
+    "ddp_average_in_collective": "average_in_collective",
+}
+"""Megatron's longer or other names of the same option, and the name that this section keeps."""
+
+CpCommType = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+
+
+class MegatronPlan(PlanConfig):
+    """Options of Megatron-Core that change what is sent, and the sizes of its parallelisms."""
+
+    dialect: Literal["megatron"] = "megatron"
+
+    # Tensor and sequence parallelism
+    sequence_parallel: bool = False
+    make_vocab_size_divisible_by: Positive = 128
+    cross_entropy_loss_fusion: bool = False
+    cross_entropy_fusion_impl: Literal["native", "te"] = "native"
+
+    # Data parallelism and the distributed optimizer
+    use_distributed_optimizer: bool = False
+    num_distributed_optimizer_instances: Positive = 1
+    overlap_grad_reduce: bool = False
+    overlap_param_gather: bool = False
+    align_param_gather: bool = False
+    ddp_bucket_size: Positive | None = None
+    pad_buckets_for_high_nccl_busbw: bool = False
+    grad_reduce_in_fp32: bool = False
+    average_in_collective: bool = False
+    reduce_scatter_with_fp32_accumulation: bool = False
+    fp8_param_gather: bool = False
+    clip_grad: float = Field(default=1.0, ge=0)
+    log_num_zeros_in_grad: bool = False
+    calculate_per_token_loss: bool = False
+
+    # Pipeline parallelism
+    decoder_first_pipeline_num_layers: Positive | None = None
+    decoder_last_pipeline_num_layers: Positive | None = None
+    account_for_embedding_in_pipeline_split: bool = False
+    account_for_loss_in_pipeline_split: bool = False
+    microbatch_group_size_per_vp_stage: Positive | None = None
+    variable_seq_lengths: bool = False
+
+    # Context parallelism
+    cp_comm_type: CpCommType = "p2p"
+    hierarchical_context_parallel_sizes: tuple[Positive, ...] | None = None
+
+    # Activation recomputation
+    recompute_granularity: Literal["full", "selective"] | None = None
+    recompute_method: Literal["uniform", "block"] | None = None
+    recompute_num_layers: Positive | None = None
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    distribute_saved_activations: bool = False
+
+    # Mixture of experts
+    moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"
+    moe_flex_dispatcher_backend: Literal["deepep", "hybridep"] = "deepep"
+    moe_router_load_balancing_type: Literal[
+        "aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"
+    ] = "aux_loss"  # fmt: skip
+    moe_aux_loss_coeff: float = 0.0
+    moe_z_loss_coeff: float | None = None
+    moe_router_dtype: Literal["fp32", "fp64"] | None = None
+    moe_router_enable_expert_bias: bool = False
+    moe_expert_capacity_factor: float | None = None
+    moe_pad_expert_input_to_capacity: bool = False
+    moe_token_drop_policy: Literal["probs", "position"] = "probs"
+
+    # The training script (Megatron-LM)
+    create_attention_mask_in_dataloader: bool = True
+    tp_comm_overlap: bool = False
+    check_for_nan_in_loss_and_grad: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_names(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {LONG_NAMES.get(str(key), key): value for key, value in values.items()}
+
+    @property
+    def expert_tp(self) -> int:
+        """Return the size of expert tensor parallelism: ``etp``, or ``tp`` where it is not given."""
+        return self.etp if self.etp is not None else self.tp
+
+    def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
+        """Return the checked plan; see ``megatron_rules`` for what is checked."""
+        from tokenwire.plan.megatron_layout import resolve
+
+        return resolve(self, training, arch, gpus)

@@ -1,0 +1,31 @@
+"""Step: what is said. One training step as a table of operations.
+
+In: an ``Architecture`` and a checked ``Plan``. Out of ``operations``: a polars frame, one row a kind of call by one rank of
+a pipeline stage in one optimizer step (columns: ``operation.COLUMNS``). ``dialects/`` has one package a framework, which
+offers ``operations(arch, plan) -> Iterable[Operation]``; ``schedules/`` the ordered actions of each pipeline rank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenwire.step.operation import COLUMNS, Operation
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan import Plan
+
+__all__ = ["COLUMNS", "Operation", "operations"]
+
+
+def operations(arch: Architecture, plan: Plan) -> pl.DataFrame:
+    """Return every communication of one optimizer step, one row a kind of call by a rank of a stage.
+
+    Raises ``InputError`` where the plan's dialect is not known.
+    """
+    from tokenwire.step.dialects import dialect
+    from tokenwire.step.operation import frame
+
+    return frame(dialect(plan.config.dialect)(arch, plan))
