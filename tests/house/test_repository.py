@@ -110,9 +110,10 @@ def test_ci_runs_what_the_readme_says(root: Path) -> None:
 
 
 def test_links_in_the_pages_lead_somewhere(root: Path) -> None:
-    broken = []
-    for page in [*root.glob("*.md"), *(root / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(root)}: {target}")
+    broken = [
+        f"{page.relative_to(root)}: {target}"
+        for page in [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
     assert broken == []
