@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tokenwire.wire import checksums, headers
@@ -109,7 +108,18 @@ def roce(
     ip = _ip(config, connection, place, _UDP, headers.UDP.size + size)
     mask = checksums.masked_ipv4 if config.ip_version == 4 else checksums.masked_ipv6
     check = checksums.icrc(mask(ip, udp + b"".join(part for _, part in parts)))
-    return _UDP, [(headers.UDP, udp), *parts, (headers.ICRC, check)]
+    return _UDP, _checked(config, connection, [(headers.UDP, udp), *parts, (headers.ICRC, check)])
+
+
+def _checked(config: WireConfig, connection: Connection, parts: list[Part]) -> list[Part]:
+    """Return ``parts``, which begin with UDP, with the checksum of UDP where the version of IP asks for one."""
+    if config.ip_version == 4:
+        return parts
+    whole = b"".join(part for _, part in parts)
+    # A sum of 0 is sent as 0xFFFF, since 0 means that there is none (RFC 768).
+    check = checksums.internet_checksum(_pseudo(config, connection, _UDP, len(whole)) + whole) or 0xFFFF
+    header, udp = parts[0]
+    return [(header, udp[:6] + check.to_bytes(2, "big")), *parts[1:]]
 
 
 def infiniband_packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
@@ -151,18 +161,18 @@ def tcp_layers(
             "data_offset": (headers.TCP.size + len(options)) // 4, "psh": int(place.last),
         }
     )  # fmt: skip
-    check = checksums.internet_checksum(_pseudo(config, connection, len(bare + options + payload)) + bare + options + payload)
+    check = checksums.internet_checksum(_pseudo(config, connection, _TCP, len(bare + options + payload)) + bare + options + payload)
     tcp = bare[:16] + check.to_bytes(2, "big") + bare[18:]
     timestamps: list[Part] = [(headers.TCP_TIMESTAMPS, options)] if options else []
     return _TCP, [(headers.TCP, tcp), *timestamps, (PAYLOAD, payload)]
 
 
-def _pseudo(config: WireConfig, connection: Connection, size: int) -> bytes:
+def _pseudo(config: WireConfig, connection: Connection, protocol: int, size: int) -> bytes:
     if config.ip_version == 4:
         addresses = ipv4(connection.source).to_bytes(4, "big") + ipv4(connection.destination).to_bytes(4, "big")
-        return addresses + _TCP.to_bytes(2, "big") + size.to_bytes(2, "big")
+        return addresses + protocol.to_bytes(2, "big") + size.to_bytes(2, "big")
     addresses = ipv6(connection.source).to_bytes(16, "big") + ipv6(connection.destination).to_bytes(16, "big")
-    return addresses + size.to_bytes(4, "big") + _TCP.to_bytes(4, "big")
+    return addresses + size.to_bytes(4, "big") + protocol.to_bytes(4, "big")
 
 
 def uet_layers(
@@ -187,14 +197,5 @@ def uet_layers(
     )  # fmt: skip
     size = len(pds) + len(ses) + len(payload)
     udp = _udp(connection, uet.UDP_PORT, size)
-    return _UDP, [(headers.UDP, udp), (headers.UET_PDS, pds), (headers.UET_SES, ses), (PAYLOAD, payload)]
-
-
-def places(message_bytes: int, payload_per_packet: int, packets: int) -> list[int]:
-    """Return the payload bytes of each packet of a message.
-
-    >>> places(10, 4, 3), places(0, 4, 1)
-    ([4, 4, 2], [0])
-    """
-    assert packets == max(packets, math.ceil(message_bytes / payload_per_packet))
-    return [min(payload_per_packet, message_bytes - k * payload_per_packet) for k in range(packets)]
+    parts = [(headers.UDP, udp), (headers.UET_PDS, pds), (headers.UET_SES, ses), (PAYLOAD, payload)]
+    return _UDP, _checked(config, connection, parts)

@@ -81,7 +81,7 @@ def masked_infiniband(lrh: bytes, grh: bytes, rest: bytes) -> bytes:
 def icrc(masked: bytes) -> bytes:
     """Return the four bytes of the invariant CRC over bytes already masked.
 
-    >>> lrh, bth = bytes.fromhex("7012375c000e17d2"), bytes.fromhex("0a2024b70087b1b3000dec2a")
+    >>> lrh, bth = bytes.fromhex("7012375c000e17d2"), bytes.fromhex("0a2024870087b1b3000dec2a")
     >>> rest = bytes.fromhex("01710a1c015d400238f27a050000000e" "bb884d85fd5cfba4728bc0690ed4" "0000")
     >>> icrc(masked_infiniband(lrh, b"", bth + rest)).hex()     # the specification's sample packet, chapter 7.8.3
     '9625b75a'

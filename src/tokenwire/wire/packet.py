@@ -96,9 +96,9 @@ class Packet:
 
     @property
     def captured(self) -> bytes:
-        """Return the bytes as captures usually hold them: without the FCS or VCRC, which the NIC strips."""
+        """Return the bytes as captures usually hold them: without the FCS, which Ethernet NICs strip."""
         header, start, _ = self.layout[-1]
-        return self.data[:start] if header in (headers.FCS, headers.VCRC) else self.data
+        return self.data[:start] if header is headers.FCS else self.data
 
 
 def assemble(place: Place, parts: Sequence[tuple[Header, bytes]]) -> Packet:

@@ -30,8 +30,9 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
 def packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
     """Return one packet of a message.
 
-    The UDP checksum is 0 (not computed) over IPv4 and IPv6 alike: the ICRC covers all that it would, and a NIC would
-    need the whole packet before it could send the first byte.
+    Over IPv4 the UDP checksum is 0 (not computed): the ICRC covers all that it would, and to fill in a sum that stands
+    before the payload a NIC would need the whole packet before it could send the first byte. IPv6 has no checksum of
+    its own and asks for UDP's (RFC 8200, section 8.1), so there it is computed; the ICRC masks it.
     """
     from tokenwire.wire.build import over_ethernet, rocev2_layers
 
