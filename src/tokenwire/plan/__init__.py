@@ -17,7 +17,7 @@ __all__ = ["Grid", "Plan", "PlanConfig", "Stage", "TrainingConfig", "holdings", 
 def __getattr__(name: str) -> object:
     # holdings needs polars and the list of tensors: heavier than a plan has to be.
     if name == "holdings":
-        from tokenwire.plan.holdings import holdings
+        from tokenwire.plan.shards import holdings
 
         return holdings
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

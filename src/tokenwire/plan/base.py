@@ -6,6 +6,7 @@ the framework's own name and default. ``dp`` is not an option: it follows from t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenwire.config import Positive, Section
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
     from tokenwire.plan.plan import Plan
     from tokenwire.plan.training import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Over how many ranks weights, gradients and optimizer state of a tensor are cut beyond tensor parallelism."""
+
+    weights: int = 1
+    gradients: int = 1
+    optimizer: int = 1
+    gradient_bytes: float = 4
 
 
 class PlanConfig(Section):
@@ -33,3 +44,7 @@ class PlanConfig(Section):
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan for ``gpus`` ranks. Raises ``InputError`` for a rule that is broken."""
         raise NotImplementedError
+
+    def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
+        """Return how data parallelism cuts what a rank holds (``expert``: of the experts' tensors); default: not."""
+        return Sharding()

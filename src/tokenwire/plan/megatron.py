@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import PlanConfig
+from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
@@ -122,3 +123,11 @@ class MegatronPlan(PlanConfig):
         from tokenwire.plan.megatron_layout import resolve
 
         return resolve(self, training, arch, gpus)
+
+    def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
+        """Return the distributed optimizer's cut of the optimizer state, over one of its instances."""
+        size = 4 if self.grad_reduce_in_fp32 else ITEM_BYTES["fp32" if plan.training.precision == "fp32" else "bf16"]
+        if not self.use_distributed_optimizer:
+            return Sharding(gradient_bytes=size)
+        ranks = plan.edp if expert else plan.dp * plan.cp
+        return Sharding(optimizer=ranks // self.num_distributed_optimizer_instances, gradient_bytes=size)

@@ -1,0 +1,180 @@
+"""What Megatron refuses, in its order: each rule with its key and the keys that can mend it.
+
+Rules: megatron-core 0.16.1, transformer/transformer_config.py (TransformerConfig.__post_init__), parallel_state.py
+(initialize_model_parallel), pipeline_parallel/schedules.py, transformer/attention.py; Megatron-LM, megatron/training/
+arguments.py (validate_args) and megatron/core/num_microbatches_calculator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import (
+    Architecture,
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    StateSpace,
+)
+from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.plan.megatron_stages import layers_of_ranks
+from tokenwire.plan.rules import Broken, Choice
+
+
+def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
+    """Yield every rule that the choice breaks for this model, most basic first."""
+    config = choice.config
+    assert isinstance(config, MegatronPlan)
+    yield from _world(choice, config)
+    yield from _widths(config, arch)
+    yield from _experts(choice, config, arch)
+    yield from _layers(config, arch)
+    yield from _batches(choice, config)
+    yield from _options(config, arch)
+
+
+def _world(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
+    model = c.tp * c.pp * c.cp
+    gpus = (("cluster", "gpus"),)
+    if choice.gpus % model:
+        yield Broken("plan", _largest(c), f"tp·pp·cp = {c.tp}·{c.pp}·{c.cp} = {model:,} must divide the "
+                     f"{choice.gpus:,} GPUs", (("plan", "tp"), ("plan", "pp"), ("plan", "cp"), *gpus))  # fmt: skip
+        return
+    instances = c.num_distributed_optimizer_instances
+    dp = choice.gpus // model
+    if instances > 1 and not c.use_distributed_optimizer:
+        yield Broken("plan", "num_distributed_optimizer_instances", "needs use_distributed_optimizer = true")
+    if dp % instances:
+        yield Broken("plan", "num_distributed_optimizer_instances", f"must divide the {dp:,} data-parallel ranks")
+
+
+def _largest(c: MegatronPlan) -> str:
+    sizes = {"pp": c.pp, "tp": c.tp, "cp": c.cp}
+    return max(sizes, key=lambda key: sizes[key])
+
+
+def _widths(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.tp == 1:
+        return
+    for layer in dict.fromkeys(arch.layers):
+        mixer, feed = layer.mixer, layer.feed_forward
+        if isinstance(mixer, (Attention, LatentAttention)) and mixer.heads % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the {mixer.heads} attention heads")
+        if isinstance(mixer, Attention) and mixer.kv_heads % c.tp and c.tp % mixer.kv_heads:
+            yield Broken("plan", "tp", f"tp must divide the {mixer.kv_heads} KV heads, or be a multiple of them")
+        if isinstance(mixer, StateSpace) and (mixer.heads % c.tp or mixer.inner_size % c.tp or mixer.groups % c.tp):
+            yield Broken("plan", "tp", f"tp must divide the {mixer.heads} state-space heads, the inner size of "
+                         f"{mixer.inner_size} and the {mixer.groups} groups")  # fmt: skip
+        if isinstance(feed, FeedForward) and feed.width % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the feed-forward width of {feed.width:,}")
+        if isinstance(feed, Experts) and feed.width % c.expert_tp:
+            yield Broken("plan", "etp" if c.etp else "tp", f"etp must divide the experts' width of {feed.width:,}")
+        if isinstance(feed, Experts) and feed.shared is not None and feed.shared.width % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the shared experts' width of {feed.shared.width:,}")
+    if arch.hidden_size % c.tp:
+        yield Broken("plan", "tp", f"tp must divide the hidden size of {arch.hidden_size:,}")
+
+
+def _experts(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    counts = {layer.feed_forward.count for layer in arch.layers if isinstance(layer.feed_forward, Experts)}
+    if c.ep > 1 and not counts:
+        yield Broken("plan", "ep", "the model has no experts, so there is nothing to divide")
+        return
+    for count in sorted(counts):
+        if count % c.ep:
+            yield Broken("plan", "ep", f"ep must divide the {count} experts")
+    size = c.expert_tp * c.ep * c.pp
+    if choice.gpus % size:
+        # Without experts etp follows tp, and tp·pp divides the GPUs already.
+        yield Broken("plan", "ep", f"etp·ep·pp = {c.expert_tp}·{c.ep}·{c.pp} = {size:,} must divide the "
+                     f"{choice.gpus:,} GPUs", (("plan", "etp"), ("cluster", "gpus")))  # fmt: skip
+    elif (choice.gpus // size) % c.num_distributed_optimizer_instances:
+        yield Broken("plan", "num_distributed_optimizer_instances",
+                     f"must divide the {choice.gpus // size:,} expert-data-parallel ranks")  # fmt: skip
+    if counts and c.tp > 1 and not c.sequence_parallel:
+        yield Broken("plan", "sequence_parallel", "experts with tensor parallelism need sequence parallelism")
+    if any(isinstance(x.feed_forward, Experts) and x.feed_forward.bias for x in arch.layers) and c.expert_tp > 1:
+        yield Broken("plan", "etp", "experts with a bias need etp = 1")
+
+
+def _layers(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    L, p, v = len(arch.layers), c.pp, c.vpp
+    first, last = c.decoder_first_pipeline_num_layers, c.decoder_last_pipeline_num_layers
+    uneven = first is not None or last is not None
+    accounted = c.account_for_embedding_in_pipeline_split or c.account_for_loss_in_pipeline_split
+    if v > 1 and p == 1:
+        yield Broken("plan", "vpp", "interleaving needs a pipeline: pp must be greater than 1")
+        return
+    if uneven and accounted:
+        yield Broken("plan", "account_for_loss_in_pipeline_split" if c.account_for_loss_in_pipeline_split
+                     else "account_for_embedding_in_pipeline_split",
+                     "cannot go with a given number of layers on the first or last stage")  # fmt: skip
+        return
+    if p > L + accounted:
+        yield Broken("plan", "pp", f"the model has only {L} layers, so a stage would be without a layer")
+        return
+    per_rank = layers_of_ranks(c, L)
+    if per_rank is None and uneven:
+        key = "decoder_first_pipeline_num_layers" if first is not None else "decoder_last_pipeline_num_layers"
+        other = tuple(("plan", name) for name in ("decoder_last_pipeline_num_layers", "pp"))
+        left, stages = L - (first or 0) - (last or 0), p - (first is not None) - (last is not None)
+        yield Broken("plan", key, f"the {left} layers left must be divided evenly over the {stages} stages left", other)
+        return
+    if per_rank is None:
+        yield Broken("plan", "pp", f"pp must divide the {L} layers (or give "
+                     "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers)"
+                     if not accounted else f"pp must divide the {L} layers and the places for embedding and loss",
+                     (("plan", "vpp"),))  # fmt: skip
+        return
+    for count in dict.fromkeys(per_rank):
+        if count % v:
+            yield Broken("plan", "vpp", f"vpp must divide the {count} layers of a stage")
+            return
+    smallest = min(per_rank) // v - (1 if accounted else 0)
+    if min(per_rank) == 0 or (smallest < 0):
+        yield Broken("plan", "pp", "a stage would be without a layer", (("plan", "vpp"),))
+
+
+def _batches(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
+    t, model = choice.training, c.tp * c.pp * c.cp
+    if choice.gpus % model:
+        return
+    dp = choice.gpus // model
+    if t.global_batch % (t.micro_batch * dp):
+        yield Broken("training", "global_batch", f"micro_batch·dp = {t.micro_batch}·{dp} = {t.micro_batch * dp:,} "
+                     "must divide the global batch", (("training", "micro_batch"), ("cluster", "gpus")))  # fmt: skip
+    else:
+        m = t.global_batch // (t.micro_batch * dp)
+        group = c.microbatch_group_size_per_vp_stage or c.pp
+        if c.vpp > 1 and group < c.pp:
+            yield Broken("plan", "microbatch_group_size_per_vp_stage", f"must be at least pp = {c.pp}")
+        elif c.vpp > 1 and m % group and 0 < m % group < c.pp:
+            yield Broken("training", "global_batch", f"interleaving needs its {m} micro-batches to be a multiple of "
+                         f"{group} (pp, or microbatch_group_size_per_vp_stage), or to leave at least pp",
+                         (("training", "micro_batch"), ("plan", "vpp")))  # fmt: skip
+    parts = (2 * c.cp if c.cp > 1 else 1) * (c.tp if c.sequence_parallel else 1)
+    if t.sequence_length % parts:
+        what = "2·cp" if c.cp > 1 else ""
+        what += ("·tp" if what else "tp") if c.sequence_parallel and c.tp > 1 else ""
+        yield Broken("training", "sequence_length", f"{what} = {parts} must divide the sequence length")
+
+
+def _options(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.overlap_param_gather and not c.use_distributed_optimizer:
+        yield Broken("plan", "overlap_param_gather", "needs use_distributed_optimizer = true")
+    elif c.overlap_param_gather and not c.overlap_grad_reduce:
+        yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
+    if c.recompute_granularity == "full" and (c.recompute_method is None or c.recompute_num_layers is None):
+        missing = "recompute_method" if c.recompute_method is None else "recompute_num_layers"
+        yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}")
+    if c.distribute_saved_activations and c.sequence_parallel:
+        yield Broken("plan", "distribute_saved_activations", "must be false with sequence parallelism")
+    heads = min((x.mixer.heads for x in arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
+    if c.cp > 1 and c.cp_comm_type == "a2a" and heads and (heads // max(c.tp, 1)) % c.cp:
+        yield Broken("plan", "cp", f"all_to_all needs cp to divide the {heads // c.tp} heads of a tensor-parallel rank")
+    if c.cp > 1 and c.cp_comm_type == "a2a+p2p":
+        sizes = c.hierarchical_context_parallel_sizes
+        if sizes is None or len(sizes) != 2 or sizes[0] * sizes[1] != c.cp:
+            yield Broken("plan", "hierarchical_context_parallel_sizes", f"a2a+p2p needs two sizes whose product is "
+                         f"cp = {c.cp}")  # fmt: skip

@@ -1,0 +1,91 @@
+"""Checking a plan: the first rule that is broken, said in one line with the nearest value that really works.
+
+A framework gives a function that yields ``Broken`` rules for a ``Choice`` (plan, training and GPUs together). The nearest
+value is found by trying: the values of the named key, nearest first, until every rule holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from tokenwire.errors import InputError
+from tokenwire.plan.base import PlanConfig
+from tokenwire.plan.training import TrainingConfig
+
+MOST_GPUS = 2**24
+"""The largest number of GPUs that a plan is made for."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is checked together: the sections ``[plan]`` and ``[training]``, and the number of GPUs."""
+
+    config: PlanConfig
+    training: TrainingConfig
+    gpus: int
+
+    def value(self, section: str, key: str) -> object:
+        """Return the value of ``key`` in ``plan``, ``training`` or ``cluster`` (``gpus``)."""
+        if section == "cluster":
+            return self.gpus
+        return getattr(self.config if section == "plan" else self.training, key)
+
+    def changed(self, section: str, key: str, value: object) -> Choice:
+        """Return the choice with one value changed."""
+        if section == "cluster":
+            assert isinstance(value, int)
+            return replace(self, gpus=value)
+        if section == "plan":
+            return replace(self, config=self.config.model_copy(update={key: value}))
+        return replace(self, training=self.training.model_copy(update={key: value}))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that does not hold: whose value it is, the rule in words, and other keys that may mend it, best first."""
+
+    section: str
+    key: str
+    rule: str
+    mend: tuple[tuple[str, str], ...] = ()
+
+
+Rules = Callable[[Choice], Iterable[Broken]]
+
+
+def hold(choice: Choice, rules: Rules) -> None:
+    """Return if every rule holds, else raise ``InputError`` for the first, with the nearest value that works."""
+    broken = next(iter(rules(choice)), None)
+    if broken is None:
+        return
+    value = choice.value(broken.section, broken.key)
+    shown = f"{broken.key} = {str(value).lower() if isinstance(value, bool) else value}"
+    raise InputError(shown, where=f"[{broken.section}]", rule=broken.rule, nearest=_nearest(choice, rules, broken))
+
+
+def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
+    for section, key in ((broken.section, broken.key), *broken.mend):
+        for value in _candidates(choice.value(section, key)):
+            if not any(True for _ in rules(choice.changed(section, key, value))):
+                shown = str(value).lower() if isinstance(value, bool) else value
+                return f"{key} = {shown}" if section == broken.section else f"[{section}] {key} = {shown}"
+    return ""
+
+
+def _candidates(value: object) -> Iterator[object]:
+    # Nearest first, the smaller of two that are equally near: it asks for less. Large values by their likely divisors.
+    if isinstance(value, bool):
+        yield not value
+        return
+    if value is None:
+        yield from range(1, 257)
+        return
+    if not isinstance(value, int):
+        return
+    near = chain.from_iterable((value - step, value + step) for step in range(1, 1025))
+    powers = sorted((2**n for n in range(25)), key=lambda power: abs(power - value))
+    for candidate in chain(near, powers):
+        if 1 <= candidate <= MOST_GPUS and candidate != value:
+            yield candidate

@@ -1,0 +1,36 @@
+"""Megatron-Core: what each rank of a stage says in one optimizer step.
+
+Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``,
+``context_parallel``, ``experts``, ``pipeline``, ``gradients`` with ``buckets``, ``small`` for the messages of a few bytes
+that tables forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan
+from tokenwire.step.dialects.megatron import (
+    context_parallel,
+    experts,
+    gradients,
+    pipeline,
+    small,
+    tensor_parallel,
+)
+from tokenwire.step.dialects.megatron.sizes import Sizes
+from tokenwire.step.operation import Operation
+
+_MECHANISMS = (
+    small.data, tensor_parallel.operations, context_parallel.operations, experts.operations, pipeline.operations,
+    gradients.operations, small.optimizer, small.loss,
+)  # fmt: skip
+
+
+def operations(arch: Architecture, plan: Plan) -> Iterable[Operation]:
+    """Yield the rows of every stage, stage by stage, in the order of the phases of a step."""
+    sizes = Sizes.of(arch, plan)
+    for stage in plan.stages:
+        for mechanism in _MECHANISMS:
+            yield from mechanism(sizes, stage)

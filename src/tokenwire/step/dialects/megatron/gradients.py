@@ -1,0 +1,193 @@
+"""Gradients and parameters over the data-parallel groups, once a step, bucket by bucket.
+
+Plain DDP all-reduces each bucket. The distributed optimizer reduce-scatters it and gathers the new parameters; with several
+instances of it the scattered part is all-reduced between them. Experts have buffers of their own over the
+expert-data-parallel group. Each virtual stage has its own buffers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import Tensor
+from tokenwire.model.tensors import tensors
+from tokenwire.plan import Stage
+from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
+from tokenwire.step.dialects.megatron.sizes import Sizes
+from tokenwire.step.operation import Operation, Phase
+
+_BUFFER = "megatron-core distributed/param_and_grad_buffer.py _ParamAndGradBucketGroup"
+
+
+def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield gradient and parameter traffic of a stage."""
+    for expert in (False, True):
+        yield from _buffers(sizes, stage, expert)
+    yield from _replicated_gradients(sizes, stage)
+    yield from _tied_embedding(sizes, stage)
+
+
+def chunk_tensors(sizes: Sizes, stage: Stage, chunk: int) -> list[tuple[Tensor, int, bool]]:
+    """Return (tensor, elements on this rank, whether it is the copy of a tied embedding) in registration order."""
+    return list(_chunk_tensors(sizes, stage, chunk))
+
+
+def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
+    by_layer, before, after = _parts(z)
+    first = stage.has_embedding and chunk == 0
+    last = stage.has_head and chunk == z.plan.vpp - 1
+    shared = z.arch.tied_embeddings and z.plan.pp > 1
+    if first:
+        for tensor in before:
+            yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
+    for layer in stage.chunks[chunk]:
+        for tensor in by_layer.get(layer, ()):
+            yield from ((tensor, n, False) for n in local_pieces(z, tensor))
+    if last:
+        for tensor in after:
+            yield tensor, local_elements(z, tensor), False
+        if shared:
+            yield before[0], local_elements(z, before[0]), True
+
+
+def _parts(z: Sizes) -> tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor]]:
+    cached = _PARTS.get(id(z.arch))
+    if cached is not None and cached[0] is z.arch:
+        return cached[1]
+    by_layer: dict[int, list[Tensor]] = {}
+    before, after = [], []
+    for tensor in tensors(z.arch, "megatron"):
+        if tensor.layer is not None:
+            by_layer.setdefault(tensor.layer, []).append(tensor)
+        elif tensor.part in ("final_norm", "head"):
+            after.append(tensor)
+        else:
+            before.append(tensor)
+    _PARTS.clear()
+    _PARTS[id(z.arch)] = (z.arch, (by_layer, before, after))
+    return by_layer, before, after
+
+
+_PARTS: dict[int, tuple[object, tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor]]]] = {}
+
+
+def local_elements(z: Sizes, tensor: Tensor) -> int:
+    """Return the elements of a tensor that one rank holds; vocabulary rows are padded first."""
+    elements = tensor.elements
+    if tensor.split == "vocabulary":
+        elements = elements // tensor.shape[0] * z.plan.vocabulary_size
+    if tensor.part == "experts":
+        return elements // z.plan.ep // (z.plan.etp if tensor.split_dim is not None else 1)
+    return elements // (z.plan.tp if tensor.split_dim is not None else 1)
+
+
+def local_pieces(z: Sizes, tensor: Tensor) -> list[int]:
+    """Return the elements of each parameter that a tensor is on one rank: experts are a parameter each."""
+    if tensor.part != "experts":
+        return [local_elements(z, tensor)]
+    count = tensor.shape[0] // z.plan.ep
+    return [local_elements(z, tensor) // count] * count
+
+
+def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
+    config, plan = z.config, z.plan
+    distributed = config.use_distributed_optimizer
+    instances = config.num_distributed_optimizer_instances
+    whole = "edp" if expert else z.data_group
+    group = whole
+    if instances > 1:
+        group = "edp_shard" if expert else ("dp_shard" if plan.cp == 1 else "dp_shard_cp")
+    size = plan.group_size(group)
+    limit = config.ddp_bucket_size or default_bucket_size(plan.dp)
+    sent: Counter[int] = Counter()
+    for chunk in range(len(stage.chunks)):
+        parameters = [(n, own) for n, own in _in_buffer(z, stage, chunk, expert)]
+        bucketed = config.overlap_grad_reduce and stage.index == 0 and chunk == 0
+        sent.update(buckets(
+            [n for n, _ in parameters], [own for _, own in parameters], bucket_size=limit if bucketed else None,
+            group_size=size, padded=distributed, busbw=config.pad_buckets_for_high_nccl_busbw,
+        ))  # fmt: skip
+    what = "expert gradients" if expert else "gradients"
+    parallelism = "ep" if expert else "dp"
+    for elements, count in sent.items():
+        values = f"{elements:,}"
+        if not distributed:
+            yield z.row(
+                stage.index, "all_reduce", group, "gradients", count, elements, what, formula="bucket", values=values,
+                dtype=z.gradient_dtype, parallelism=parallelism, source=f"{_BUFFER}.start_grad_sync",
+                why="every replica saw other data: their gradients are added before the optimizer's step",
+            )  # fmt: skip
+            continue
+        formula = f"bucket, padded to lcm({size}, 128)"
+        if config.reduce_scatter_with_fp32_accumulation:
+            yield z.row(
+                stage.index, "all_to_all", group, "gradients", count, elements, what, formula=formula, values=values,
+                dtype=z.gradient_dtype, parallelism=parallelism, source="megatron-core distributed/"
+                "reduce_scatter_with_fp32_accumulation.py reduce_scatter_with_fp32_accumulation",
+                why="the parts are exchanged in low precision and added on each rank in fp32",
+            )  # fmt: skip
+        else:
+            yield z.row(
+                stage.index, "reduce_scatter", group, "gradients", count, elements, what, formula=formula, values=values,
+                dtype=z.gradient_dtype, parallelism=parallelism, source=f"{_BUFFER}.start_grad_sync",
+                why="each rank needs the summed gradients of the part whose optimizer state it holds",
+            )  # fmt: skip
+        if instances > 1:
+            yield z.row(
+                stage.index, "all_reduce", "edp_replicate" if expert else "dp_replicate", "gradients", count,
+                elements // size, f"{what} between optimizer instances", formula="bucket/D_shard",
+                values=f"{elements:,}/{size}", dtype=z.gradient_dtype, parallelism=parallelism,
+                source=f"{_BUFFER}.start_grad_sync",
+                why="each instance of the distributed optimizer added only its own replicas",
+            )  # fmt: skip
+        phase: Phase = "forward" if config.overlap_param_gather else "optimizer"
+        yield z.row(
+            stage.index, "all_gather", group, phase, count, elements, what.replace("gradients", "parameters"),
+            formula=formula, values=values, dtype=z.dtype, parallelism=parallelism, source=f"{_BUFFER}.start_param_sync",
+            why="each rank stepped its part of the parameters; the next forward needs all of them",
+        )  # fmt: skip
+
+
+def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool) -> Iterator[tuple[int, bool]]:
+    # Only with expert parallelism, or a grid of their own, are experts reduced over another group than the rest.
+    apart = any(t.part == "experts" for t, _, _ in _chunk_tensors(z, stage, chunk))
+    for tensor, elements, own in _chunk_tensors(z, stage, chunk):
+        if (tensor.part == "experts" and apart) == expert:
+            yield elements, own
+
+
+def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    if z.plan.tp == 1:
+        return
+    elements = 0
+    for chunk in range(len(stage.chunks)):
+        for tensor, n, _ in _chunk_tensors(z, stage, chunk):
+            elements += n if _summed_over_tp(z, tensor) else 0
+    yield z.row(
+        stage.index, "all_reduce", "tp", "gradients", 1, elements, "gradients of replicated parameters",
+        formula="norms, row-parallel biases, routers", values=f"{elements:,}", dtype=z.gradient_dtype, parallelism="sp",
+        source="megatron-core distributed/finalize_model_grads.py _allreduce_non_tensor_model_parallel_grads",
+        why="every rank holds them whole but saw only its part of the sequence",
+    )  # fmt: skip
+
+
+def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
+    if tensor.split_dim is not None or tensor.part in ("experts", "embedding", "position"):
+        return False
+    if tensor.name.rsplit(".", 2)[-2] in ("q_norm", "k_norm"):
+        return True
+    return z.sequence_parallel
+
+
+def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    if not z.arch.tied_embeddings or z.plan.pp == 1 or not (stage.has_embedding or stage.has_head):
+        return
+    rows = z.plan.vocabulary_size // z.plan.tp
+    yield z.row(
+        stage.index, "all_reduce", "embedding", "gradients", 1, rows * z.arch.hidden_size, "gradient of the tied embedding",
+        formula="V'/t·h", dtype=z.gradient_dtype, parallelism="pp",
+        peer=z.plan.pp - 1 if stage.has_embedding else 0,
+        source="megatron-core distributed/finalize_model_grads.py _allreduce_word_embedding_grads",
+        why="first and last stage hold the same matrix, as embedding and as head: both must take the same step",
+    )  # fmt: skip

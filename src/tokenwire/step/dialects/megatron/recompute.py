@@ -1,0 +1,68 @@
+"""Activation recomputation: which forward communication of a stage is said a second time, in the backward.
+
+Rules: megatron-core 0.16.1, transformer/transformer_block.py, TransformerBlock._checkpointed_forward (full), transformer/
+transformer_layer.py and moe/moe_layer.py (selective, ``recompute_modules``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tokenwire.model.architecture import Experts
+from tokenwire.plan import Stage
+
+if TYPE_CHECKING:
+    from tokenwire.step.dialects.megatron.sizes import Sizes
+
+
+def recomputed_layers(sizes: Sizes, stage: Stage) -> tuple[int, ...]:
+    """Return the layers of a stage whose whole forward is run again."""
+    config = sizes.config
+    if config.recompute_granularity != "full":
+        return ()
+    if config.recompute_method == "uniform":
+        return stage.layers
+    # block: the first layers of each virtual stage.
+    number = config.recompute_num_layers or 0
+    return tuple(layer for chunk in stage.chunks for layer in chunk[:number])
+
+
+def recomputed_blocks(sizes: Sizes, stage: Stage) -> Counter[str]:
+    """Return how many blocks of each name (``tensor_parallel.blocks_of``) run their forward again."""
+    from tokenwire.step.dialects.megatron.tensor_parallel import blocks_of
+
+    again: Counter[str] = Counter()
+    for index in recomputed_layers(sizes, stage):
+        again.update(blocks_of(sizes.arch.layers[index]))
+    config = sizes.config
+    if config.recompute_granularity == "selective":
+        for index in stage.layers:
+            feed = sizes.arch.layers[index].feed_forward
+            if feed is None:
+                continue
+            if isinstance(feed, Experts):
+                again["shared experts"] += feed.shared is not None and (
+                    "moe" in config.recompute_modules or "shared_experts" in config.recompute_modules
+                )
+            elif "mlp" in config.recompute_modules:
+                again["feed-forward"] += 1
+    return again
+
+
+def recomputed_expert_layers(sizes: Sizes, stage: Stage) -> int:
+    """Return how many layers of experts dispatch and combine their tokens a second time."""
+    config, layers = sizes.config, sizes.arch.layers
+    if config.recompute_granularity == "selective":
+        chosen = stage.layers if "moe" in config.recompute_modules else ()
+    else:
+        chosen = recomputed_layers(sizes, stage)
+    return sum(isinstance(layers[index].feed_forward, Experts) for index in chosen)
+
+
+def recomputed_attention_layers(sizes: Sizes, stage: Stage) -> tuple[int, ...]:
+    """Return the layers whose core attention (and with it its context parallelism) is run again."""
+    config = sizes.config
+    if config.recompute_granularity == "selective" and "core_attn" in config.recompute_modules:
+        return stage.layers
+    return recomputed_layers(sizes, stage)

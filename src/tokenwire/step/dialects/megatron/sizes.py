@@ -1,0 +1,112 @@
+"""The sizes that every rule of the Megatron dialect is written in, and the one way to write a row.
+
+Symbols: b micro-batch, s sequence length, h hidden, V' padded vocabulary, t tensor, c context, p pipeline, v virtual stages,
+e expert, D data parallel, m micro-batches a step, k experts a token; s/c tokens of a sequence are on a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan
+from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.step.operation import Op, Operation, Phase
+
+DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "bf16"}
+"""The dtype of parameters and activations by ``[training] precision`` (fp8 changes the arithmetic, not these)."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one plan and model; ``parts`` of a sequence as they stand in one rank's activations."""
+
+    arch: Architecture
+    plan: Plan
+    config: MegatronPlan
+
+    @classmethod
+    def of(cls, arch: Architecture, plan: Plan) -> Sizes:
+        """Return the sizes of a plan of this dialect."""
+        assert isinstance(plan.config, MegatronPlan)
+        return cls(arch, plan, plan.config)
+
+    @property
+    def symbols(self) -> Mapping[str, int]:
+        """Return the value of each symbol that formulas use."""
+        plan, training = self.plan, self.plan.training
+        return {
+            "b": training.micro_batch, "s": training.sequence_length, "h": self.arch.hidden_size, "t": plan.tp,
+            "c": plan.cp, "p": plan.pp, "v": plan.vpp, "e": plan.ep, "m": plan.micro_batches, "D": plan.dp,
+            "V'": plan.vocabulary_size, "L": len(self.arch.layers),
+        }  # fmt: skip
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of parameters and activations."""
+        return DTYPES[self.plan.training.precision]
+
+    @property
+    def gradient_dtype(self) -> str:
+        """Return the dtype in which gradients are accumulated and sent."""
+        return "fp32" if self.config.grad_reduce_in_fp32 else self.dtype
+
+    @property
+    def tokens(self) -> int:
+        """Return b·s/c, the tokens of a micro-batch on a tensor-parallel group."""
+        return self.plan.training.micro_batch * self.plan.training.sequence_length // self.plan.cp
+
+    @property
+    def activation(self) -> int:
+        """Return b·s/c·h, the elements of one whole activation."""
+        return self.tokens * self.arch.hidden_size
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Return whether activations outside the products are cut along the sequence."""
+        return self.plan.sequence_parallel and self.plan.tp > 1
+
+    @property
+    def data_group(self) -> str:
+        """Return the name of the group over which gradients of dense parameters are reduced."""
+        return "dp" if self.plan.cp == 1 else "dp_cp"
+
+    def put_in(self, formula: str) -> str:
+        """Return a formula with numbers for its symbols.
+
+        >>> # doctest below in tests/step/test_megatron.py: needs a plan
+        """
+        return written(formula, self.symbols)
+
+    def row(
+        self, stage: int, op: Op, group: str, phase: Phase, count: int, elements: int, what: str, *, formula: str,
+        source: str, why: str, parallelism: str, dtype: str | None = None, peer: int | None = None, layers: int = 0,
+        values: str | None = None,
+    ) -> Operation:  # fmt: skip
+        """Return a row; the group's size, the dtype and the formula's values are filled in."""
+        return Operation(
+            stage, op, group, self.plan.group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
+            peer, layers, formula, self.put_in(formula) if values is None else values, source, why,
+        )  # fmt: skip
+
+
+def written(formula: str, symbols: Mapping[str, int | str]) -> str:
+    """Return ``formula`` with each symbol replaced by its value; a symbol is a letter with optional prime or digits.
+
+    >>> written("b·s/c·h", {"b": 2, "s": 256, "c": 1, "h": 64})
+    '2·256/1·64'
+    """
+    out, i = [], 0
+    names = sorted(symbols, key=len, reverse=True)
+    while i < len(formula):
+        before = formula[i - 1] if i else " "
+        name = next((n for n in names if formula.startswith(n, i)), None)
+        after = formula[i + len(name)] if name and i + len(name) < len(formula) else " "
+        if name and not before.isalpha() and not (after.isalpha() or after == "'" or after == "_"):
+            out.append(str(symbols[name]))
+            i += len(name)
+        else:
+            out.append(formula[i])
+            i += 1
+    return "".join(out)

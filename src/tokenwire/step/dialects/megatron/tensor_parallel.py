@@ -1,0 +1,169 @@
+"""What tensor parallelism says, with and without sequence parallelism.
+
+A block is a column-parallel product, something between, and a row-parallel product (attention; feed-forward; a
+state-space mixer). Its activations are b·s/c·h elements. Without sequence parallelism a block sums its output
+(forward) and the gradient of its input (backward). With it the sum is a reduce_scatter, the input an all_gather, and the
+backward gathers once more what the weight gradient needs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import Attention, Experts, LatentAttention
+from tokenwire.plan import Stage
+from tokenwire.step.dialects.megatron.recompute import recomputed_blocks
+from tokenwire.step.dialects.megatron.sizes import Sizes
+from tokenwire.step.operation import Op, Operation, Phase
+
+_LAYERS = "megatron-core tensor_parallel/layers.py"
+_LINEAR = f"{_LAYERS} LinearWithGradAccumulationAndAsyncCommunication"
+_ROW = f"{_LAYERS} RowParallelLinear.forward"
+_MAPPINGS = "megatron-core tensor_parallel/mappings.py"
+_FULL = "b·s/c·h"
+
+
+def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield the rows of a stage: embedding, blocks, head and loss."""
+    if sizes.plan.tp == 1:
+        return
+    if stage.has_embedding:
+        yield from _embedding(sizes, stage)
+    yield from _blocks(sizes, stage)
+    yield from _replicated_kv(sizes, stage)
+    if stage.has_head:
+        yield from _head(sizes, stage)
+        yield from _cross_entropy(sizes, stage)
+
+
+def _embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    m, sequence = z.plan.micro_batches, z.sequence_parallel
+    scattered = sequence and z.arch.positions not in ("learned", "sinusoidal")
+    yield z.row(
+        stage.index, "reduce_scatter" if scattered else "all_reduce", "tp", "forward", m, z.activation, "embedding",
+        formula=_FULL, parallelism="sp" if scattered else "tp", source=f"{_LAYERS} VocabParallelEmbedding.forward",
+        why="each rank has rows for a part of the vocabulary and zeros for the rest; the sum is the embedding"
+        + (", and each rank keeps its part of the sequence" if scattered else ""),
+    )  # fmt: skip
+    if sequence:
+        name = "_ReduceScatterToSequenceParallelRegion" if scattered else "_ScatterToSequenceParallelRegion"
+        yield z.row(
+            stage.index, "all_gather", "tp", "backward", m, z.activation, "embedding gradient", formula=_FULL,
+            parallelism="sp", source=f"{_MAPPINGS} {name}.backward",
+            why="the rows of the embedding need the gradient of every token, so the parts of the sequence are gathered",
+        )  # fmt: skip
+
+
+def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    counts: Counter[str] = Counter()
+    for index in stage.layers:
+        counts.update(blocks_of(z.arch.layers[index]))
+    again = recomputed_blocks(z, stage)
+    for name, blocks in counts.items():
+        yield from _block(z, stage, name, blocks, again.get(name, 0))
+
+
+def blocks_of(layer: object) -> list[str]:
+    """Return the names of the column-then-row-parallel blocks of a layer (experts speak over their own groups)."""
+    mixer, feed = getattr(layer, "mixer", None), getattr(layer, "feed_forward", None)
+    out = []
+    if mixer is not None:
+        out.append("attention" if isinstance(mixer, (Attention, LatentAttention)) else "state space")
+    if isinstance(feed, Experts):
+        out += ["shared experts"] if feed.shared is not None else []
+    elif feed is not None:
+        out.append("feed-forward")
+    return out
+
+
+def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterator[Operation]:
+    m, i = z.plan.micro_batches, stage.index
+
+    def row(op: Op, phase: Phase, times: int, what: str, source: str, why: str) -> Operation:
+        return z.row(
+            i, op, "tp", phase, times * m, z.activation, f"{name} {what}", formula=_FULL, source=source, why=why,
+            parallelism="sp" if z.sequence_parallel else "tp", layers=times,
+        )  # fmt: skip
+
+    if not z.sequence_parallel:
+        yield row("all_reduce", "forward", layers, "output", _ROW,
+                  "each rank has a partial sum of the row-parallel product; every rank needs the whole")  # fmt: skip
+        yield row("all_reduce", "backward", layers, "input gradient", f"{_LINEAR}.backward",
+                  "each rank's columns give a part of the gradient of the input")  # fmt: skip
+        yield row("all_reduce", "backward", again, "output again", "megatron-core tensor_parallel/random.py "
+                  "CheckpointFunction.backward", "recomputation runs the forward once more")  # fmt: skip
+        return
+    yield row("all_gather", "forward", layers, "input", f"{_LINEAR}.forward",
+              "the column-parallel product needs the whole sequence")  # fmt: skip
+    yield row("reduce_scatter", "forward", layers, "output", _ROW,
+              "partial sums are added, and each rank keeps its part of the sequence")  # fmt: skip
+    yield row("all_gather", "backward", layers, "output gradient",
+              f"{_MAPPINGS} _ReduceScatterToSequenceParallelRegion.backward",
+              "the mirror of the reduce_scatter of the forward")  # fmt: skip
+    yield row("all_gather", "backward", layers, "input again", f"{_LINEAR}.backward",
+              "only a part of the input was kept; the weight gradient needs all of it")  # fmt: skip
+    yield row("reduce_scatter", "backward", layers, "input gradient", f"{_LINEAR}.backward",
+              "the mirror of the all_gather of the forward")  # fmt: skip
+    recompute = "megatron-core tensor_parallel/random.py CheckpointFunction.backward"
+    yield row("all_gather", "backward", again, "input, recomputed", recompute,
+              "recomputation runs the forward once more")  # fmt: skip
+    yield row("reduce_scatter", "backward", again, "output, recomputed", recompute,
+              "recomputation runs the forward once more")  # fmt: skip
+
+
+def _replicated_kv(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    # Fewer KV heads than tensor-parallel ranks: the fused projection is gathered, and each rank picks its heads.
+    sizes = Counter(
+        (mixer.heads * mixer.head_dim * (2 if mixer.gate else 1)
+         + mixer.kv_heads * (mixer.head_dim + (mixer.value_head_dim or mixer.head_dim)))
+        for mixer in (z.arch.layers[index].mixer for index in stage.layers)
+        if isinstance(mixer, Attention) and mixer.kv_heads < z.plan.tp
+    )  # fmt: skip
+    for width, layers in sizes.items():
+        elements = z.tokens * width
+        phases: tuple[tuple[Op, Phase, str], ...] = (
+            ("all_gather", "forward", "_AllGatherFromTensorParallelRegion.forward"),
+            ("reduce_scatter", "backward", "_AllGatherFromTensorParallelRegion.backward"),
+        )
+        for op, phase, name in phases:
+            yield z.row(
+                stage.index, op, "tp", phase, layers * z.plan.micro_batches, elements, "queries, keys and values",
+                formula="b·s/c·(q+2·kv)", values=f"{z.tokens:,}·{width:,}", source=f"{_MAPPINGS} {name}", parallelism="tp",
+                why=f"fewer KV heads than the {z.plan.tp} ranks: the projection is gathered so that each finds its head",
+                layers=layers,
+            )  # fmt: skip
+
+
+def _head(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    m, i = z.plan.micro_batches, stage.index
+    if not z.sequence_parallel:
+        yield z.row(i, "all_reduce", "tp", "backward", m, z.activation, "head input gradient", formula=_FULL,
+                    parallelism="tp", source=f"{_LINEAR}.backward",
+                    why="each rank's part of the vocabulary gives a part of the gradient of the input")  # fmt: skip
+        return
+    rows: tuple[tuple[Op, Phase, str, str, str], ...] = (
+        ("all_gather", "forward", "head input", "forward", "logits are needed for every token"),
+        ("all_gather", "backward", "head input again", "backward", "the weight gradient needs every token"),
+        ("reduce_scatter", "backward", "head input gradient", "backward", "the mirror of the all_gather"),
+    )
+    for op, phase, what, function, why in rows:
+        yield z.row(i, op, "tp", phase, m, z.activation, what, formula=_FULL, parallelism="sp",
+                    source=f"{_LINEAR}.{function}", why=why)  # fmt: skip
+
+
+def _cross_entropy(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    m, i = z.plan.micro_batches, stage.index
+    parts: tuple[tuple[str, int, str], ...]
+    if z.config.cross_entropy_loss_fusion and z.config.cross_entropy_fusion_impl == "native":
+        source = "megatron-core fusions/fused_cross_entropy.py _VocabParallelCrossEntropy.forward"
+        parts = (("largest logit", 1, "b·s/c"), ("predicted logit and sum of exponentials", 2, "2·b·s/c"))
+    else:
+        source = "megatron-core tensor_parallel/cross_entropy.py _VocabParallelCrossEntropy.forward"
+        parts = (("largest logit", 1, "b·s/c"), ("predicted logit", 1, "b·s/c"), ("sum of exponentials", 1, "b·s/c"))
+    for what, times, formula in parts:
+        yield z.row(
+            i, "all_reduce", "tp", "forward", m, times * z.tokens, f"loss: {what}", formula=formula, dtype="fp32",
+            parallelism="tp", source=source,
+            why="the vocabulary is cut over the ranks, so the softmax is put together from one number a token each",
+        )  # fmt: skip
