@@ -26,17 +26,26 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Multi-head attention with grouped KV heads; ``fused_qkv`` says that the three projections are one tensor."""
+    """Multi-head attention with grouped KV heads; ``fused_qkv`` says that the three projections are one tensor.
+
+    ``qk_norm`` normalises queries and keys: over d with one weight for all heads (``head``), over d with a weight for
+    each head (``each``), or over all heads together (``full``). ``value_head_dim`` is d of the values where it differs,
+    ``gate`` an output gate as wide as the queries (Qwen 3 Next); ``key_bias`` False leaves the keys out of ``qkv_bias``.
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"
+    qk_norm: Literal["none", "head", "each", "full"] = "none"
     sinks: bool = False
     fused_qkv: bool = False
     window: int | None = None
+    key_bias: bool = True
+    qk_norm_bias: bool = False
+    value_head_dim: int | None = None
+    gate: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,17 +81,22 @@ class StateSpace:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A dense feed-forward part; gated has gate and up projections (SwiGLU, GeGLU)."""
+    """A dense feed-forward part; gated has gate and up projections (SwiGLU, GeGLU), one tensor where ``fused``."""
 
     width: int
     gated: bool
     bias: bool = False
     activation: str = "gelu"
+    fused: bool = False
 
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of experts: a router, ``count`` experts of ``width``, of which ``active`` see each token."""
+    """A mixture of experts: a router, ``count`` experts of ``width``, of which ``active`` see each token.
+
+    ``correction_bias`` (DeepSeek V3's balance of the router) is a buffer, not a parameter. ``latent_size`` is the width
+    the experts work on where tokens are projected down before and up after (Nemotron 3).
+    """
 
     count: int
     active: int
@@ -94,9 +108,21 @@ class Experts:
     shared: FeedForward | None = None
     shared_gate: bool = False
     activation: str = "silu"
+    latent_size: int | None = None
 
 
-Mixer = Attention | LatentAttention | StateSpace
+@dataclass(frozen=True)
+class DeltaNet:
+    """A gated delta net (Qwen 3 Next's linear attention): fused projections for q, k, v and gate, and for beta and a."""
+
+    key_heads: int
+    value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int = 4
+
+
+Mixer = Attention | LatentAttention | StateSpace | DeltaNet
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,10 @@ class Architecture:
     head_bias: bool = False
     embedding_norm: bool = False
     final_norm: bool = True
+    # Rows that the table of learned positions has besides max_positions (OPT: 2).
+    position_offset: int = 0
+    # Width of the token table where it is not h (OPT-350m), with a projection in and one out.
+    embedding_size: int | None = None
     # Extra next-token-prediction layers (DeepSeek V3's MTP), trained but not counted by Hugging Face.
     mtp_layers: int = 0
     rope_theta: float = 10_000.0
