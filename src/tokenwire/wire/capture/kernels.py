@@ -1,0 +1,506 @@
+"""The loops over packets of a capture, compiled: finding records, and decoding headers into columns.
+
+``at`` is always a position in ``data``; ``end`` is where the packet's kept bytes end, so nothing is read beyond them.
+Compiled code is kept beside this file, so that only the first run ever pays for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tokenwire.wire.capture.layout import (
+    ARP, CUT, ICMP, INFINIBAND_PACKET, MALFORMED, MAX_RECORD, NO_VLAN, ROCEV2, TCP, UDP, UET,
+)  # fmt: skip
+
+Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[Any]
+
+FULL, NEEDS_MORE, BROKEN, SPECIAL = 0, 1, 2, 3
+"""Why a search for records stopped: the table is full, the data end, a record is impossible, a block for Python."""
+
+_DEPTH = 8
+"""Most headers of one kind (VLAN tags, IP in IP, IPv6 extensions) that are followed in a packet."""
+
+
+@njit(cache=True)
+def be16(data: Bytes, at: int) -> int:
+    """Return two bytes, most significant first."""
+    return np.int64(data[at]) << 8 | np.int64(data[at + 1])
+
+
+@njit(cache=True)
+def be24(data: Bytes, at: int) -> int:
+    """Return three bytes, most significant first."""
+    return np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
+
+
+@njit(cache=True)
+def be32(data: Bytes, at: int) -> int:
+    """Return four bytes, most significant first."""
+    return be16(data, at) << 16 | be16(data, at + 2)
+
+
+@njit(cache=True)
+def be64(data: Bytes, at: int) -> int:
+    """Return eight bytes, most significant first, unsigned."""
+    return np.uint64(be32(data, at)) << np.uint64(32) | np.uint64(be32(data, at + 4))
+
+
+@njit(cache=True)
+def u32(data: Bytes, at: int, big: bool) -> int:
+    """Return four bytes in the byte order of the file."""
+    if big:
+        return be32(data, at)
+    return (
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
+    )
+
+
+@njit(cache=True)
+def pcap_records(
+    data: Bytes, at: int, end: int, big: bool, tick: int, head: int, starts: Any, kept: Any, sent: Any, times: Any
+) -> tuple[int, int, int]:
+    """Find records of pcap from ``at``: return how many, where the search stopped, and why.
+
+    ``tick`` is ns a unit of the fraction; ``head`` bytes of a record's header (16, or 24 in the modified variant).
+    """
+    count = 0
+    while count < len(starts):
+        if end - at < head:
+            return count, at, NEEDS_MORE
+        size = u32(data, at + 8, big)
+        if size > MAX_RECORD:
+            return count, at, BROKEN
+        if end - at < head + size:
+            return count, at, NEEDS_MORE
+        starts[count] = at + head
+        kept[count] = size
+        sent[count] = u32(data, at + 12, big)
+        times[count] = u32(data, at, big) * 1_000_000_000 + u32(data, at + 4, big) * tick
+        at += head + size
+        count += 1
+    return count, at, FULL
+
+
+@njit(cache=True)
+def pcapng_records(
+    data: Bytes, at: int, end: int, big: bool, per_tick: Any, offset: Any, simple_limit: Any,
+    starts: Any, kept: Any, sent: Any, times: Any, interfaces: Any,
+) -> tuple[int, int, int]:
+    """Find packets of pcapng from ``at``: return how many, where the search stopped, and why.
+
+    Section headers and interface descriptions are SPECIAL, left to the caller. ``per_tick`` has, by interface, ns a
+    unit of time (times 2^-s for a negative s: resolutions finer than ns or binary), ``offset`` ns to add.
+    """  # fmt: skip
+    count = 0
+    last = np.int64(0)
+    while count < len(starts):
+        if end - at < 12:
+            return count, at, NEEDS_MORE
+        kind = u32(data, at, big)
+        if kind == 0x0A0D0D0A or kind == 1:
+            return count, at, SPECIAL
+        size = u32(data, at + 4, big)
+        if size < 12 or size % 4 or size > MAX_RECORD:
+            return count, at, BROKEN
+        if end - at < size:
+            return count, at, NEEDS_MORE
+        if kind == 6 or kind == 2:
+            if size < 32:
+                return count, at, BROKEN
+            if kind == 6:
+                interface = u32(data, at + 8, big)
+            else:
+                interface = u32(data, at + 8, big) & 0xFFFF if not big else u32(data, at + 8, big) >> 16
+            length = u32(data, at + 20, big)
+            if length > size - 32 or interface >= len(per_tick):
+                return count, at, BROKEN
+            ticks = np.float64(u32(data, at + 12, big)) * 4294967296.0 + np.float64(u32(data, at + 16, big))
+            if per_tick[interface] == 1.0:
+                last = (u32(data, at + 12, big) << 32) + u32(data, at + 16, big)
+            elif per_tick[interface] >= 1.0 and per_tick[interface] == np.floor(per_tick[interface]):
+                last = ((u32(data, at + 12, big) << 32) + u32(data, at + 16, big)) * np.int64(per_tick[interface])
+            else:
+                last = np.int64(ticks * per_tick[interface])
+            last += offset[interface]
+            starts[count] = at + 28
+            kept[count] = length
+            sent[count] = u32(data, at + 24, big)
+            times[count] = last
+            interfaces[count] = interface
+            count += 1
+        elif kind == 3:
+            if size < 16 or len(per_tick) == 0:
+                return count, at, BROKEN
+            length = u32(data, at + 8, big)
+            starts[count] = at + 12
+            kept[count] = min(length, size - 16, simple_limit[0] if simple_limit[0] > 0 else length)
+            sent[count] = length
+            times[count] = last
+            interfaces[count] = 0
+            count += 1
+        at += size
+    return count, at, FULL
+
+
+@njit(cache=True)
+def _ip(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int, int]:
+    # Returns (protocol or -1, start of what follows, bytes of it as sent).
+    if end - at < 1:
+        row.status = CUT
+        return -1, at, 0
+    version = data[at] >> 4
+    if version == 4:
+        if end - at < 20:
+            row.status = CUT
+            return -1, at, 0
+        head = np.int64(data[at] & 15) * 4
+        total = be16(data, at + 2)
+        if head < 20 or (total < head and total != 0):
+            row.status = MALFORMED
+            return -1, at, 0
+        row.ip = 4
+        row.ecn = data[at + 1] & 3
+        row.protocol = data[at + 9]
+        row.src_high = 0
+        row.dst_high = 0
+        row.src = be32(data, at + 12)
+        row.dst = be32(data, at + 16)
+        if be16(data, at + 6) & 0x1FFF:
+            # A later fragment has no header of what it carries.
+            return -1, at + head, 0
+        # A total length of 0 is what segmentation offload leaves: believe the capture.
+        rest = total - head if total else np.int64(row.length) - (at + head - (end - np.int64(row.captured)))
+        return np.int64(row.protocol), at + head, rest
+    if version == 6:
+        if end - at < 40:
+            row.status = CUT
+            return -1, at, 0
+        row.ip = 6
+        row.ecn = data[at + 1] >> 4 & 3
+        row.src_high = be64(data, at + 8)
+        row.src = be64(data, at + 16)
+        row.dst_high = be64(data, at + 24)
+        row.dst = be64(data, at + 32)
+        rest = be16(data, at + 4)
+        if rest == 0:
+            rest = np.int64(row.length) - (at + 40 - (end - np.int64(row.captured)))
+        following = np.int64(data[at + 6])
+        at += 40
+        for _ in range(_DEPTH):
+            if not (following == 0 or following == 43 or following == 60 or following == 44 or following == 51):
+                break
+            if end - at < 8:
+                row.status = CUT
+                return -1, at, 0
+            if following == 44:
+                size = 8
+                if be16(data, at + 2) & 0xFFF8:
+                    row.protocol = data[at]
+                    return -1, at + 8, 0
+            elif following == 51:
+                size = (np.int64(data[at + 1]) + 2) * 4
+            else:
+                size = (np.int64(data[at + 1]) + 1) * 8
+            following = np.int64(data[at])
+            at += size
+            rest -= size
+            if rest < 0:
+                row.status = MALFORMED
+                return -1, at, 0
+        row.protocol = following
+        return following, at, rest
+    row.status = MALFORMED
+    return -1, at, 0
+
+
+@njit(cache=True)
+def _rdma(data: Bytes, at: int, end: int, size: int, transport: int, row: Any) -> None:
+    # ``size`` bytes as sent, from the BTH to the end of the ICRC.
+    row.transport = transport
+    if size < 16:
+        row.status = MALFORMED
+        return
+    if end - at < 12:
+        row.status = CUT
+        return
+    opcode = np.int64(data[at])
+    row.opcode = opcode
+    row.qp = be24(data, at + 5)
+    row.sequence = be24(data, at + 9)
+    row.flags = data[at + 8] >> 7 | data[at + 4] >> 7 << 1 | (data[at + 4] >> 6 & 1) << 2
+    pad = np.int64(data[at + 1] >> 4 & 3)
+    operation = opcode & 31
+    extra = 0
+    if opcode == 0x81:
+        # A congestion notification has 16 reserved bytes.
+        extra = 16
+    elif opcode < 0x80:
+        if opcode >> 5 == 2:
+            extra += 4
+        if opcode >> 5 == 3:
+            extra += 8
+        if operation == 6 or operation == 10 or operation == 11 or operation == 12:
+            if end - at >= 12 + extra + 16:
+                row.dma_length = be32(data, at + 12 + extra + 12)
+            else:
+                row.status = CUT
+            extra += 16
+        if operation == 3 or operation == 5 or operation == 9 or operation == 11 or operation == 22 or operation == 23:
+            extra += 4
+        if operation == 13 or operation == 15 or operation == 16 or operation == 17 or operation == 18:
+            if end - at >= 12 + extra + 4:
+                row.syndrome = data[at + 12 + extra]
+                row.acknowledgement = be24(data, at + 13 + extra)
+            else:
+                row.status = CUT
+            extra += 4
+        if operation == 18:
+            extra += 8
+        if operation == 19 or operation == 20:
+            extra += 28
+    payload = size - 16 - extra - pad
+    if payload < 0:
+        row.status = MALFORMED
+        payload = 0
+    row.payload = payload
+
+
+@njit(cache=True)
+def _above_ip(data: Bytes, at: int, end: int, row: Any) -> None:
+    for _ in range(_DEPTH):
+        protocol, at, size = _ip(data, at, end, row)
+        if protocol == 4 or protocol == 41:
+            continue
+        if protocol == 47:
+            if end - at < 4:
+                row.status = CUT
+                return
+            flags, kind = be16(data, at), be16(data, at + 2)
+            at += 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
+            if kind == 0x0800 or kind == 0x86DD:
+                continue
+            return
+        if protocol == 17:
+            if end - at < 8:
+                row.transport = UDP
+                row.status = CUT
+                return
+            row.transport = UDP
+            row.source_port = be16(data, at)
+            row.destination_port = be16(data, at + 2)
+            length = be16(data, at + 4)
+            if length < 8 or length > size:
+                if length == 0:
+                    length = size
+                else:
+                    row.status = MALFORMED
+                    return
+            row.payload = length - 8
+            if row.destination_port == 4791:
+                _rdma(data, at + 8, end, length - 8, ROCEV2, row)
+            elif row.destination_port == 4793:
+                _uet(data, at + 8, end, length - 8, row)
+            elif row.destination_port == 4789 and end - at >= 16 + 14:
+                # VXLAN: an Ethernet frame inside; it is decoded instead of what carries it.
+                kind, inner = _ethernet(data, at + 16, end, row)
+                if kind == 0x0800 or kind == 0x86DD:
+                    at = inner
+                    row.transport = 0
+                    row.payload = 0
+                    continue
+            return
+        if protocol == 6:
+            row.transport = TCP
+            if end - at < 20:
+                row.status = CUT
+                return
+            row.source_port = be16(data, at)
+            row.destination_port = be16(data, at + 2)
+            row.sequence = be32(data, at + 4)
+            row.acknowledgement = be32(data, at + 8)
+            row.flags = data[at + 13]
+            head = np.int64(data[at + 12] >> 4) * 4
+            if head < 20 or head > size:
+                row.status = MALFORMED
+                return
+            row.payload = size - head
+            return
+        if protocol == 1 or protocol == 58:
+            row.transport = ICMP
+            row.payload = max(size - 8, 0)
+            return
+        if protocol >= 0 and size > 0:
+            row.payload = size
+        return
+
+
+@njit(cache=True)
+def _uet(data: Bytes, at: int, end: int, size: int, row: Any) -> None:
+    row.transport = UET
+    if end - at < 12:
+        row.status = CUT
+        return
+    kind, following = np.int64(data[at] >> 3), be16(data, at) >> 7 & 15
+    row.opcode = kind
+    row.sequence = be32(data, at + 4)
+    row.qp = be16(data, at + 10)
+    if kind == 2 or kind == 3:
+        semantic = 44 if following == 3 else 32 if following == 2 else 20 if following == 1 else 0
+        row.payload = max(size - 12 - semantic, 0)
+    else:
+        row.payload = 0
+
+
+@njit(cache=True)
+def _ethernet(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int]:
+    if end - at < 14:
+        row.status = CUT
+        return -1, at
+    kind = be16(data, at + 12)
+    at += 14
+    for _ in range(_DEPTH):
+        if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100:
+            break
+        if end - at < 4:
+            row.status = CUT
+            return -1, at
+        row.vlan = be16(data, at) & 0x0FFF
+        kind = be16(data, at + 2)
+        at += 4
+    row.ethertype = kind
+    return kind, at
+
+
+@njit(cache=True)
+def _infiniband(data: Bytes, at: int, end: int, row: Any) -> None:
+    row.transport = INFINIBAND_PACKET
+    if end - at < 8:
+        row.status = CUT
+        return
+    following = data[at + 1] & 3
+    row.dst = be16(data, at + 2)
+    row.src = be16(data, at + 6)
+    size = (be16(data, at + 4) & 0x7FF) * 4 - 8
+    at += 8
+    if following == 3:
+        if end - at < 40:
+            row.status = CUT
+            return
+        row.src_high = be64(data, at + 8)
+        row.src = be64(data, at + 16)
+        row.dst_high = be64(data, at + 24)
+        row.dst = be64(data, at + 32)
+        row.ip = 6
+        at += 40
+        size -= 40
+    if following >= 2:
+        _rdma(data, at, end, size, INFINIBAND_PACKET, row)
+
+
+@njit(cache=True)
+def _frame(data: Bytes, at: int, end: int, link: int, row: Any) -> None:
+    kind = -1
+    if link == 1:
+        kind, at = _ethernet(data, at, end, row)
+    elif link == 101 or link == 12 or link == 14 or link == 228 or link == 229:
+        kind = 0x0800
+    elif link == 0 or link == 108:
+        if end - at < 4:
+            row.status = CUT
+            return
+        at += 4
+        kind = 0x0800
+    elif link == 113:
+        if end - at < 16:
+            row.status = CUT
+            return
+        kind = be16(data, at + 14)
+        row.ethertype = kind
+        at += 16
+    elif link == 276:
+        if end - at < 20:
+            row.status = CUT
+            return
+        kind = be16(data, at)
+        row.ethertype = kind
+        at += 20
+    elif link == 247:
+        _infiniband(data, at, end, row)
+        return
+    elif link == 197:
+        if end - at < 16:
+            row.status = CUT
+            return
+        erf = data[at + 8]
+        row.length = be16(data, at + 14)
+        at += 16
+        for _ in range(_DEPTH):
+            # Extension headers: the top bit of each says that one more follows.
+            if not erf & 0x80:
+                break
+            if end - at < 8:
+                row.status = CUT
+                return
+            erf = (erf & 0x7F) | (data[at] & 0x80)
+            at += 8
+        if erf & 0x7F == 21:
+            _infiniband(data, at, end, row)
+            return
+        if erf & 0x7F == 2:
+            # Two bytes stand before an Ethernet frame: offset and padding.
+            kind, at = _ethernet(data, at + 2, end, row)
+    if kind == 0x0800 or kind == 0x86DD:
+        _above_ip(data, at, end, row)
+    elif kind == 0x0806:
+        row.transport = ARP
+    elif kind == 0x8915:
+        # RoCE version 1: a GRH right above Ethernet.
+        if end - at < 40:
+            row.status = CUT
+            return
+        row.ip = 6
+        row.src_high = be64(data, at + 8)
+        row.src = be64(data, at + 16)
+        row.dst_high = be64(data, at + 24)
+        row.dst = be64(data, at + 32)
+        _rdma(data, at + 40, end, be16(data, at + 4), INFINIBAND_PACKET, row)
+
+
+@njit(cache=True)
+def decode(data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: int, rows: Rows) -> None:
+    """Decode ``count`` packets, found by the searches above, into ``rows`` (columns ``layout.PACKETS``)."""
+    for k in range(count):
+        row = rows[k]
+        row.time = times[k]
+        row.length = sent[k]
+        row.captured = kept[k]
+        row.vlan = NO_VLAN
+        row.src_high = 0
+        row.src = 0
+        row.dst_high = 0
+        row.dst = 0
+        row.payload = 0
+        row.sequence = 0
+        row.acknowledgement = 0
+        row.qp = 0
+        row.dma_length = 0
+        row.ethertype = 0
+        row.source_port = 0
+        row.destination_port = 0
+        row.ip = 0
+        row.protocol = 0
+        row.transport = 0
+        row.opcode = 0
+        row.flags = 0
+        row.ecn = 0
+        row.status = 0
+        row.syndrome = 0
+        _frame(data, starts[k], starts[k] + kept[k], links[k], row)
