@@ -97,6 +97,19 @@ def parse_flops(text: str) -> float:
     return number * _DECIMAL[match.group(1)]
 
 
+def parse_share(text: str) -> float:
+    """Return the share of a whole, above 0 and below 1, from ``"5%"`` or ``"0.05"``.
+
+    >>> parse_share("5%"), parse_share("0.25")
+    (0.05, 0.25)
+    """
+    match = re.fullmatch(_NUMBER + r"(%?)\s*", text) if len(text) <= 64 else None
+    value = float(match.group(1).replace("_", "").replace(",", "")) / (100 if match.group(2) else 1) if match else math.nan
+    if not 0 < value < 1:
+        raise InputError(f"{text[:64]!r}", rule="must be a share above 0 and below 1", nearest="5%")
+    return value
+
+
 def _scaled(value: float, steps: dict[str, int], unit: str) -> str:
     magnitude = abs(value)
     prefix = ""

@@ -93,13 +93,17 @@ class Journey:
 
         return placement(self, token)
 
-    def needs(self) -> tuple[Figure, ...]:
-        """Return what the network must offer, each figure with its derivation."""
+    def needs(self, *, exposed: float = 0.1, mfu: float | None = None) -> tuple[Figure, ...]:
+        """Return what the network must offer, each figure with its derivation.
+
+        ``exposed`` is the share of a step that may wait for the network, ``mfu`` the share of a GPU's peak that computing
+        reaches (None: the room's own assumption).
+        """
         from tokenwire.needs import requirements
 
         return requirements(
             self.step(), plan=self.plan(), architecture=self.model().architecture, traffic=self.traffic(),
-            fabric=self.fabric(), wire=self.config.wire,
+            fabric=self.fabric(), wire=self.config.wire, exposed=exposed, mfu=mfu,
         )  # fmt: skip
 
     def notes(self) -> tuple[str, ...]:

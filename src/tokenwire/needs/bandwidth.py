@@ -1,0 +1,82 @@
+"""How fast the network must be, for at most a given share of the step spent waiting for it.
+
+Symbols: B bytes of the busiest NIC in a step, headers included, t seconds that the step computes, c = B/R seconds that it
+sends at rate R, x the share of the step in which nothing but communication happens.
+
+Nothing overlaps:     the step takes t + c, of which c is exposed:      c/(t+c) = x  ->  R = B(1-x)/(x·t)
+Everything overlaps:  the step takes max(t, c), of which c-t is exposed: (c-t)/c = x  ->  R = B(1-x)/t
+
+What a real step needs lies between the two; where, the order of its operations decides.
+"""
+
+from __future__ import annotations
+
+from tokenwire.figures import Figure
+from tokenwire.units import format_bytes, format_quantity, format_seconds
+
+_SOURCE = "tokenwire.needs.bandwidth"
+
+
+def rate_without_overlap(B: float, t: float, x: float) -> float:
+    """Return bytes/s where all communication is exposed.
+
+    >>> rate_without_overlap(1e9, 1.0, 0.1)     # c = 1/9 s
+    9000000000.0
+    """
+    return B * (1 - x) / (x * t)
+
+
+def rate_with_overlap(B: float, t: float, x: float) -> float:
+    """Return bytes/s where communication hides behind all of the computation.
+
+    >>> rate_with_overlap(1e9, 1.0, 0.1)        # c = 1/0.9 s
+    900000000.0
+    """
+    return B * (1 - x) / t
+
+
+def bandwidth_figures(B: float, t: float, x: float, *, has: float) -> list[Figure]:
+    """Return the two bounds for a NIC's rate; ``has`` is the rate (bytes/s) of the NIC that is there."""
+    share, size, time = format_quantity(x, "%"), format_bytes(B), format_seconds(t)
+    left = f"{1 - x:.3g}"
+    bounds = (
+        ("nothing overlaps", rate_without_overlap(B, t, x), "B(1-x)/(x·t)", f"{size}·{left}/({x:.3g}·{time})"),
+        ("everything overlaps", rate_with_overlap(B, t, x), "B(1-x)/t", f"{size}·{left}/{time}"),
+    )
+    return [
+        Figure(
+            f"bandwidth a NIC needs for {share} exposed, if {how}", rate, "B/s", formula, values, _SOURCE,
+            _against(rate, has),
+        )
+        for how, rate, formula, values in bounds
+    ]  # fmt: skip
+
+
+def _against(rate: float, has: float) -> str:
+    if not has:
+        return ""
+    return f"{format_quantity(rate / has, '%')} of the {format_quantity(has, 'B/s')} that its NIC has"
+
+
+def bisection_figure(crossing: int, t: float, x: float) -> Figure:
+    """Return the bandwidth between the two halves of the nodes that carries ``crossing`` bytes (one way) in time."""
+    rate = rate_with_overlap(crossing, t, x)
+    return Figure(
+        f"bisection bandwidth for {format_quantity(x, '%')} exposed, if everything overlaps", rate, "B/s",
+        "bytes from one half of the nodes to the other · (1-x)/t",
+        f"{format_bytes(crossing)}·{1 - x:.3g}/{format_seconds(t)}", _SOURCE,
+        "the halves are the first and the second half of the nodes in rank order; the direction with more bytes",
+    )  # fmt: skip
+
+
+def tolerated_oversubscription(nic_bytes: int, nics: int, up_bytes: int) -> float:
+    """Return how many times less bandwidth a leaf may have upwards than to its NICs before its uplinks hold the step up.
+
+    ``nic_bytes`` of the busiest NIC, ``nics`` on the leaf, ``up_bytes`` from the leaf to the spine, evenly over its
+    uplinks. At r : 1 the uplinks take r · up_bytes/(nics·R) seconds and the NIC takes nic_bytes/R; more than ``nics`` : 1
+    is less than one uplink of the NICs' rate, so that is the most.
+
+    >>> tolerated_oversubscription(100, 32, 1600), tolerated_oversubscription(100, 32, 0)
+    (2.0, 32.0)
+    """
+    return min(float(nics), nic_bytes * nics / up_bytes) if up_bytes else float(nics)

@@ -1,0 +1,65 @@
+"""The four parallelization methods in their pure form, each over n GPUs, and which n of a method works for a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenwire.errors import InputError
+from tokenwire.plan import read_plan, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan import Plan, TrainingConfig
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to use n GPUs: the ``[plan]`` section for it. ``axis`` is the size that grows with n, "" for data."""
+
+    name: str
+    title: str
+    axis: str
+    section: Mapping[str, str | int | bool]
+    says: str
+
+    def plan_section(self, n: int) -> dict[str, str | int | bool]:
+        """Return the ``[plan]`` section for n GPUs."""
+        return {**self.section, **({self.axis: n} if self.axis else {})}
+
+
+METHODS: dict[str, Method] = {
+    "data": Method(
+        "data", "data", "", {"dialect": "megatron"},
+        "every GPU has the whole model; gradients are all-reduced once a step: 2(n-1)/n·P gradients by each GPU",
+    ),
+    "tensor": Method(
+        "tensor", "tensor", "tp", {"dialect": "megatron", "sequence_parallel": True},
+        "every matrix is cut n ways; activations of s·b·h are gathered and scattered in every layer, forward and backward",
+    ),
+    "pipeline": Method(
+        "pipeline", "pipeline", "pp", {"dialect": "megatron"},
+        "every GPU has L/n layers; activations of s·b·h cross each of n-1 boundaries forward, their gradients backward",
+    ),
+    "fsdp": Method(
+        "fsdp", "FSDP", "", {"dialect": "torchtitan"},
+        "every GPU has 1/n of every parameter; they are gathered forward and backward and their gradients scattered",
+    ),
+}  # fmt: skip
+"""Methods by name, in the order of the tables."""
+
+
+def plan_of(method: Method, arch: Architecture, training: TrainingConfig, n: int) -> Plan:
+    """Return the plan of a pure method over the most GPUs up to n that work for this model and batch.
+
+    Raises the ``InputError`` of n itself where no number from 2 to n works.
+    """
+    first: InputError | None = None
+    for size in range(n, 1, -1):
+        try:
+            return resolve(read_plan(method.plan_section(size)), training, arch, size)
+        except InputError as error:
+            first = first or error
+    raise first or InputError(f"--gpus {n}", rule="a method of parallelization needs at least two GPUs", nearest="--gpus 2")

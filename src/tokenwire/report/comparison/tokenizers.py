@@ -1,0 +1,163 @@
+"""Why tokenization matters to the network: bytes on the wire per word, tokenizer by tokenizer and method by method.
+
+Symbols: phi tokens a word (fertility), V vocabulary, h hidden size, W(V) bytes on the wire in one step, B sequences of s
+tokens in the global batch.
+
+    bytes a word = phi · W(V) / (B·s)
+
+phi falls as V grows. What a step says grows with V where parameters or gradients travel (data, FSDP: the V·h rows of the
+embedding and of the head), and hardly where activations do (tensor, pipeline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tokenwire.errors import MissingExtra
+from tokenwire.figures import Figure
+from tokenwire.report.comparison.chart import Chart, Series
+from tokenwire.report.comparison.comparison import Comparison
+from tokenwire.report.comparison.methods import METHODS, plan_of
+from tokenwire.report.comparison.volume import Volume, volume
+from tokenwire.tokens import TokenizerConfig, TokenStatistics, build_tokenizer, statistics
+from tokenwire.units import format_bytes
+
+if TYPE_CHECKING:
+    from tokenwire.journey import Journey
+    from tokenwire.model.architecture import Architecture
+
+CHOICES: dict[str, TokenizerConfig] = {
+    "bytes": TokenizerConfig(kind="bytes"),
+    "characters": TokenizerConfig(kind="characters"),
+    "BPE 1k": TokenizerConfig(kind="bpe", vocab_size=1_000),
+    "BPE 8k": TokenizerConfig(kind="bpe", vocab_size=8_000),
+    "BPE 32k": TokenizerConfig(kind="bpe", vocab_size=32_000),
+    "cl100k": TokenizerConfig(kind="cl100k"),
+    "o200k": TokenizerConfig(kind="o200k"),
+}
+"""The tokenizers that are compared: trained ones are trained on the journey's text."""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    name: str
+    statistics: TokenStatistics
+    volumes: dict[str, Volume]
+
+    def per_word(self, method: str) -> float:
+        return self.statistics.fertility * self.volumes[method].per_token
+
+
+def compare_tokenizers(journey: Journey, gpus: int) -> Comparison:
+    """Return bytes on the wire per word of the journey's text; the model's body stays, its vocabulary changes.
+
+    ``gpus`` is n of every method (the most up to it that works). Raises ``InputError`` where no plan of a method works.
+    """
+    import polars as pl
+
+    notes: list[str] = []
+    measured = _measured(journey, notes)
+    arch = journey.model().architecture
+    found = [_Choice(name, of, _volumes(journey, replace(arch, vocabulary_size=of.vocabulary_size), gpus)) for name, of in measured]
+    frame = pl.DataFrame([_row(choice) for choice in found])
+    notes.extend(_notes(found, arch))
+    return Comparison(
+        "tokenizers",
+        f"bytes on the wire for each word of {journey.text().name}: {arch.name}, one method over {gpus} GPUs",
+        frame,
+        (
+            ("tokenizer", "tokenizer"), ("vocabulary_size", "vocabulary"), ("fertility", "tokens/word"),
+            *((f"{name}_bytes_per_word", method.title) for name, method in METHODS.items()),
+        ),
+        {"tokenizer": "", "vocabulary_size": "1", "fertility": "1", **{f"{name}_bytes_per_word": "B" for name in METHODS}},
+        tuple(f"{name}_bytes_per_word" for name in METHODS),
+        tuple(_formulas(found, arch)),
+        tuple(notes),
+        Chart(
+            f"Bytes on the wire per word, {arch.name}", "bars", "tokenizer (vocabulary)", "bytes a word, all GPUs together",
+            tuple(f"{choice.name} ({choice.statistics.vocabulary_size:,})" for choice in found),
+            tuple(Series(method.title, tuple(c.per_word(name) for c in found)) for name, method in METHODS.items()),
+        ),
+    )  # fmt: skip
+
+
+def _measured(journey: Journey, notes: list[str]) -> list[tuple[str, TokenStatistics]]:
+    text = journey.text()
+    out = []
+    for name, config in CHOICES.items():
+        try:
+            tokenizer = build_tokenizer(config, text.content)
+        except MissingExtra as error:
+            notes.append(f"{name} is left out: {error}")
+            continue
+        of = statistics(text, tokenizer, tokenizer.encode(text.content))
+        if config.kind == "bpe" and of.vocabulary_size < config.vocab_size:
+            notes.append(f"{name}: this text has pairs to merge for {of.vocabulary_size:,} entries only, so it is that large")
+        out.append((name, of))
+    return out
+
+
+def _volumes(journey: Journey, arch: Architecture, gpus: int) -> dict[str, Volume]:
+    training, wire = journey.config.training, journey.config.wire
+    return {name: volume(arch, plan_of(method, arch, training, gpus), wire) for name, method in METHODS.items()}
+
+
+def _row(choice: _Choice) -> dict[str, object]:
+    of = choice.statistics
+    return {
+        "tokenizer": choice.name, "vocabulary_size": of.vocabulary_size, "tokens": of.tokens, "words": of.words,
+        "fertility": of.fertility,
+        **{f"{name}_bytes_per_word": choice.per_word(name) for name in METHODS},
+        **{f"{name}_bytes_per_token": choice.volumes[name].per_token for name in METHODS},
+        **{f"{name}_step_wire_bytes": choice.volumes[name].wire_bytes for name in METHODS},
+        **{f"{name}_gpus": choice.volumes[name].gpus for name in METHODS},
+    }  # fmt: skip
+
+
+def _formulas(found: list[_Choice], arch: Architecture) -> list[Figure]:
+    shown = next((choice for choice in found if choice.name == "BPE 8k"), found[-1])
+    out = []
+    for name, method in METHODS.items():
+        volume = shown.volumes[name]
+        training = volume.plan.training
+        out.append(
+            Figure(
+                f"{method.title}, {shown.name}: bytes a word", shown.per_word(name), "B", "phi · W(V) / (B·s)",
+                f"{shown.statistics.fertility:.3f}·{format_bytes(volume.wire_bytes)}"
+                f"/({training.global_batch:,}·{training.sequence_length:,})",
+                "tokenwire.step, tokenwire.wire", method.says,
+            )
+        )  # fmt: skip
+        cost = cost_of_rows(found, name)
+        if cost is not None:
+            out.append(
+                Figure(
+                    f"{method.title}: what a thousand rows more cost a token", 1000 * cost, "B", "1000 · ΔW/ΔV / (B·s)",
+                    f"between the smallest and the largest vocabulary here, h = {arch.hidden_size:,}",
+                )
+            )  # fmt: skip
+    return out
+
+
+def cost_of_rows(found: list[_Choice], method: str) -> float | None:
+    """Return the bytes a token that one more entry of the vocabulary costs, None where vocabularies do not differ."""
+    least = min(found, key=lambda choice: choice.statistics.vocabulary_size)
+    most = max(found, key=lambda choice: choice.statistics.vocabulary_size)
+    rows = most.statistics.vocabulary_size - least.statistics.vocabulary_size
+    return (most.volumes[method].per_token - least.volumes[method].per_token) / rows if rows else None
+
+
+def _notes(found: list[_Choice], arch: Architecture) -> list[str]:
+    out = []
+    for name, method in METHODS.items():
+        best = min(found, key=lambda choice: choice.per_word(name))
+        worst = max(found, key=lambda choice: choice.per_word(name))
+        times = worst.per_word(name) / best.per_word(name) if best.per_word(name) else 1.0
+        pays = "rows" if worst.statistics.vocabulary_size > best.statistics.vocabulary_size else "tokens"
+        sizes = {choice.volumes[name].gpus for choice in found}
+        over = f" (over {', '.join(map(str, sorted(sizes)))} GPUs)"
+        out.append(
+            f"{method.title}{over}: the balance lies at {best.name}; {worst.name} pays {times:.1f} times as much, in {pays}"
+        )
+    return out

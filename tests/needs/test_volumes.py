@@ -1,0 +1,53 @@
+"""Bytes by parallelism and medium, on a small table worked by hand."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tokenwire.needs.network import bisection_bytes
+from tokenwire.needs.volumes import busiest, by_medium, volume_figures
+
+TRANSFERS = pl.DataFrame(
+    [
+        # src, dst, bytes, op, group, parallelism, phase: two nodes of two GPUs
+        (0, 1, 100, "all_reduce", "tp", "tp", "forward"),
+        (1, 0, 100, "all_reduce", "tp", "tp", "forward"),
+        (0, 1, 50, "all_gather", "tp", "tp", "backward"),
+        (0, 2, 700, "all_reduce", "dp", "dp", "gradients"),
+        (1, 3, 900, "all_reduce", "dp", "dp", "gradients"),
+        (3, 1, 10, "all_gather", "dp", "dp", "optimizer"),
+    ],
+    schema=["src", "dst", "bytes", "op", "group", "parallelism", "phase"],
+    orient="row",
+)
+
+
+def test_the_busiest_rank_of_each_kind() -> None:
+    found = busiest(by_medium(TRANSFERS, 2))
+    assert [(one.parallelism, one.medium, one.rank, one.bytes) for one in found] == [
+        ("tp", "nvlink", 0, 150),
+        ("dp", "network", 1, 900),
+    ]
+    assert found[0].parts == (("all_reduce", "tp", 100), ("all_gather", "tp", 50))
+
+
+def test_bytes_are_conserved() -> None:
+    split = by_medium(TRANSFERS, 2)
+    assert split["bytes"].sum() == TRANSFERS["bytes"].sum()
+    assert split.filter(pl.col("medium") == "network")["bytes"].sum() == 700 + 900 + 10
+
+
+def test_one_node_has_no_network() -> None:
+    assert {one.medium for one in busiest(by_medium(TRANSFERS, 4))} == {"nvlink"}
+
+
+def test_a_figure_says_how_it_came_about() -> None:
+    tp, dp = volume_figures(busiest(by_medium(TRANSFERS, 2)))
+    assert tp.name == "bytes a GPU sends a step for tensor parallelism, over NVLink"
+    assert tp.values == "all_reduce on tp 100 B + all_gather on tp 50 B"
+    assert dp.because == "rank 1 sends most"
+
+
+def test_bisection_takes_the_direction_with_more() -> None:
+    assert bisection_bytes(TRANSFERS, 2, 2) == 1600  # 700 + 900 there, 10 back
+    assert bisection_bytes(TRANSFERS, 4, 1) == 0
