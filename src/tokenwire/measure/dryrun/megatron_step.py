@@ -1,0 +1,332 @@
+"""Building Megatron-Core's model, buffers and optimizer for one rank, and running one step. Needs torch.
+
+Recipe: megatron-core's own entry points (parallel_state.initialize_model_parallel, GPTModel, DistributedDataParallel,
+get_megatron_optimizer, get_forward_backward_func, finalize_model_grads).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+from tokenwire.errors import InputError
+from tokenwire.measure.dryrun.megatron_calls import Call, Phase, recorder
+from tokenwire.measure.dryrun.megatron_standins import CoreAttention, PlainNorm
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward
+from tokenwire.plan import Plan
+from tokenwire.plan.megatron import MegatronPlan
+
+_TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.bfloat16}
+
+
+def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
+    """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
+    phase, calls = Phase(), []
+    with _fake_world(rank, plan.world), _on_cpu(), recorder(phase, calls):
+        _step(arch, plan, phase)
+    return calls
+
+
+@contextlib.contextmanager
+def _fake_world(rank: int, world: int) -> Iterator[None]:
+    from megatron.core import parallel_state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise InputError("dry run", rule="a process group is already initialised in this process")
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+class _CpuForCuda(TorchFunctionMode):
+    """Answers on the CPU what asks for a CUDA device, and names CPU tensor types as CUDA's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return func(*args).replace("torch.", "torch.cuda.")
+        device = kwargs.get("device")
+        if device is not None and not isinstance(device, torch.device) and str(device).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        elif isinstance(device, torch.device) and device.type == "cuda":
+            kwargs["device"] = torch.device("cpu")
+        if func is torch.Tensor.to and len(args) > 1 and str(args[1]).startswith("cuda"):
+            args = (args[0], "cpu", *args[2:])
+        # Gloo's and NCCL's split sizes may be tensors; the recording needs lists.
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _on_cpu() -> Iterator[None]:
+    from megatron.core.tensor_parallel import mappings
+    from megatron.core.tensor_parallel import random as megatron_random
+
+    stream = mock.MagicMock()
+    nothing = contextlib.nullcontext
+    original = dist.all_to_all_single
+
+    def all_to_all_single(output: Any, input_: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **rest: Any) -> Any:
+        lists = [x.tolist() if isinstance(x, torch.Tensor) else x for x in (output_split_sizes, input_split_sizes)]
+        # What other ranks send is this rank's own draw of routing, seen from outside: sizes are kept, sums may differ.
+        if lists[0] is not None:
+            lists[0] = _filling(lists[0], output.shape[0])
+            lists[1] = _filling(lists[1], input_.shape[0])
+        return original(output, input_, *lists, **rest)
+
+    tracker = mock.MagicMock()
+    tracker.fork = lambda *a, **k: nothing()
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context
+        for name, answer in {
+            "current_device": lambda: "cpu", "Stream": lambda *a, **k: stream, "current_stream": lambda *a, **k: stream,
+            "default_stream": lambda *a, **k: stream, "stream": lambda *a, **k: nothing(), "synchronize": lambda *a, **k: None,
+            "Event": lambda *a, **k: stream, "empty_cache": lambda: None, "is_available": lambda: False,
+        }.items():  # fmt: skip
+            patch(mock.patch.object(torch.cuda, name, answer))
+        patch(mock.patch.object(dist, "all_to_all_single", all_to_all_single))
+        patch(mock.patch.object(torch.distributed, "all_to_all_single", all_to_all_single))
+        for module in _modules_with("get_cuda_rng_tracker"):
+            patch(mock.patch.object(module, "get_cuda_rng_tracker", lambda *a, **k: tracker))
+        for name in ("_get_all_rng_states", "_set_all_rng_states"):
+            patch(mock.patch.object(megatron_random, name, lambda *a, **k: ()))
+        patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
+        patch(_CpuForCuda())
+        assert mappings is not None
+        yield
+
+
+def _filling(sizes: list[int], total: int) -> list[int]:
+    out = list(sizes)
+    out[-1] += total - sum(out)
+    return out
+
+
+def _modules_with(name: str) -> list[Any]:
+    import sys
+
+    # Modules that took the name in at import; loaded first so that none is missed.
+    import megatron.core.models.gpt.gpt_layer_specs
+    import megatron.core.models.gpt.gpt_model
+    import megatron.core.transformer.moe.moe_layer  # noqa: F401
+
+    return [m for key, m in list(sys.modules.items()) if key.startswith("megatron.core") and hasattr(m, name)]
+
+
+def _step(arch: Architecture, plan: Plan, phase: Phase) -> None:
+    from megatron.core import parallel_state
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.pipeline_parallel import p2p_communication, schedules
+    from megatron.core.transformer.module import Float16Module
+
+    config = plan.config
+    assert isinstance(config, MegatronPlan)
+    parallel_state.initialize_model_parallel(
+        config.tp, config.pp, config.vpp if config.vpp > 1 else None, context_parallel_size=config.cp,
+        expert_model_parallel_size=config.ep, expert_tensor_parallel_size=plan.etp,
+        num_distributed_optimizer_instances=config.num_distributed_optimizer_instances, create_gloo_process_groups=False,
+    )  # fmt: skip
+    precision = plan.training.precision
+    transformer = transformer_config(arch, plan)
+    ddp = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=config.grad_reduce_in_fp32, overlap_grad_reduce=config.overlap_grad_reduce,
+        overlap_param_gather=config.overlap_param_gather, use_distributed_optimizer=config.use_distributed_optimizer,
+        num_distributed_optimizer_instances=config.num_distributed_optimizer_instances, bucket_size=config.ddp_bucket_size,
+        pad_buckets_for_high_nccl_busbw=config.pad_buckets_for_high_nccl_busbw,
+        average_in_collective=config.average_in_collective,
+        reduce_scatter_with_fp32_accumulation=config.reduce_scatter_with_fp32_accumulation,
+    )  # fmt: skip
+    models = []
+    for chunk in range(config.vpp):
+        model = _model(arch, plan, transformer, chunk)
+        wrapped = Float16Module(transformer, model) if precision != "fp32" else model
+        models.append(DistributedDataParallel(transformer, ddp, wrapped, disable_bucketing=chunk > 0))
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision in ("bf16", "fp8"),
+            fp16=precision == "fp16", params_dtype=_TORCH[precision], clip_grad=0.0,
+            use_distributed_optimizer=config.use_distributed_optimizer, log_num_zeros_in_grad=config.log_num_zeros_in_grad,
+            initial_loss_scale=1.0, overlap_param_gather=config.overlap_param_gather,
+        ),
+        models, use_gloo_process_groups=False,
+    )  # fmt: skip
+
+    def finalize(*args: Any, **kwargs: Any) -> None:
+        with phase.during("gradients"):
+            finalize_model_grads(*args, **kwargs)
+
+    transformer.finalize_model_grads_func = finalize
+    transformer.grad_scale_func = optimizer.scale_loss
+    transformer.timers = None
+    if config.overlap_grad_reduce:
+        transformer.no_sync_func = [m.no_sync for m in models] if len(models) > 1 else models[0].no_sync
+    if config.overlap_param_gather and config.vpp > 1:
+        transformer.param_sync_func = [m.start_param_sync for m in models]
+
+    def one_step() -> None:
+        for model in models:
+            model.zero_grad_buffer()
+        optimizer.zero_grad()
+        iterators: Any = [_data(plan) for _ in models] if len(models) > 1 else _data(plan)
+        schedules.get_forward_backward_func()(
+            forward_step_func=partial(_forward, plan), data_iterator=iterators, model=models,
+            num_microbatches=plan.micro_batches, seq_length=plan.training.sequence_length,
+            micro_batch_size=plan.training.micro_batch, forward_only=False,
+        )  # fmt: skip
+        with phase.during("optimizer"):
+            optimizer.step()
+
+    with contextlib.ExitStack() as stack:
+        for module, name, when in ((schedules, "forward_step", "forward"), (schedules, "backward_step", "backward")):
+            stack.enter_context(mock.patch.object(module, name, _in_phase(getattr(module, name), phase, when)))
+        for name in ("_batched_p2p_ops", "_p2p_ops"):
+            patched = _noting_direction(getattr(p2p_communication, name), phase)
+            stack.enter_context(mock.patch.object(p2p_communication, name, patched))
+        # With overlapped gathers the first step has nothing to gather: the second one is like all that follow.
+        with phase.during("warm-up"):
+            if config.overlap_param_gather or config.overlap_grad_reduce:
+                one_step()
+        with phase.during("step"):
+            one_step()
+
+
+def _in_phase(function: Callable[..., Any], phase: Phase, name: str) -> Callable[..., Any]:
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with phase.during(name if phase.name != "warm-up" else "warm-up"):
+            return function(*args, **kwargs)
+
+    return inside
+
+
+def _noting_direction(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
+    def noted(**tensors: Any) -> Any:
+        phase.of_tensor.clear()
+        if phase.name != "warm-up":
+            for name in ("tensor_send_next", "tensor_recv_prev", "tensor_send_prev", "tensor_recv_next"):
+                if tensors.get(name) is not None:
+                    forward = name in ("tensor_send_next", "tensor_recv_prev")
+                    phase.of_tensor[tensors[name].data_ptr()] = "forward" if forward else "backward"
+        return function(**tensors)
+
+    return noted
+
+
+def transformer_config(arch: Architecture, plan: Plan) -> Any:
+    """Return Megatron's TransformerConfig for the model and plan. Raises ``InputError`` for what it has no words for."""
+    from megatron.core.transformer import TransformerConfig
+
+    config = plan.config
+    assert isinstance(config, MegatronPlan)
+    mixer, feed = arch.layers[0].mixer, arch.layers[0].feed_forward
+    assert isinstance(mixer, Attention)
+    experts = [layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, Experts)]
+    dense = [layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, FeedForward)]
+    gated = (dense or experts)[0].gated
+    bias = mixer.output_bias or any(f.bias for f in dense)
+    precision = _TORCH[plan.training.precision]
+    more: dict[str, Any] = {}
+    if experts:
+        x = experts[0]
+        more = {
+            "num_moe_experts": x.count, "moe_router_topk": x.active, "moe_ffn_hidden_size": x.width,
+            "moe_token_dispatcher_type": config.moe_token_dispatcher_type,
+            "moe_router_load_balancing_type": config.moe_router_load_balancing_type,
+            "moe_aux_loss_coeff": config.moe_aux_loss_coeff, "moe_z_loss_coeff": config.moe_z_loss_coeff,
+            "moe_router_dtype": config.moe_router_dtype, "moe_router_pre_softmax": x.active == 1,
+            "moe_router_enable_expert_bias": config.moe_router_enable_expert_bias,
+            "moe_router_score_function": "sigmoid" if config.moe_router_enable_expert_bias else "softmax",
+            "moe_expert_capacity_factor": config.moe_expert_capacity_factor,
+            "moe_pad_expert_input_to_capacity": config.moe_pad_expert_input_to_capacity,
+            "moe_shared_expert_intermediate_size": x.shared.width if x.shared else None,
+        }  # fmt: skip
+    del feed
+    return TransformerConfig(
+        num_layers=len(arch.layers), hidden_size=arch.hidden_size, num_attention_heads=mixer.heads,
+        num_query_groups=mixer.kv_heads, kv_channels=mixer.head_dim,
+        ffn_hidden_size=(dense[0].width if dense else experts[0].width), gated_linear_unit=gated,
+        activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu,
+        add_bias_linear=bias, add_qkv_bias=mixer.qkv_bias and not bias, bias_activation_fusion=False,
+        normalization="RMSNorm" if arch.norm.kind == "rms" else "LayerNorm", qk_layernorm=mixer.qk_norm != "none",
+        tensor_model_parallel_size=config.tp, pipeline_model_parallel_size=config.pp,
+        virtual_pipeline_model_parallel_size=config.vpp if config.vpp > 1 else None, context_parallel_size=config.cp,
+        expert_model_parallel_size=config.ep, expert_tensor_parallel_size=plan.etp,
+        sequence_parallel=plan.sequence_parallel, params_dtype=precision,
+        pipeline_dtype=precision, bf16=precision is torch.bfloat16, fp16=precision is torch.float16,
+        use_cpu_initialization=True, perform_initialization=False, gradient_accumulation_fusion=False,
+        hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, masked_softmax_fusion=False,
+        persist_layer_norm=False, apply_rope_fusion=False, batch_p2p_sync=False,
+        cross_entropy_loss_fusion=config.cross_entropy_loss_fusion, cross_entropy_fusion_impl=config.cross_entropy_fusion_impl,
+        num_layers_in_first_pipeline_stage=config.decoder_first_pipeline_num_layers,
+        num_layers_in_last_pipeline_stage=config.decoder_last_pipeline_num_layers,
+        account_for_embedding_in_pipeline_split=config.account_for_embedding_in_pipeline_split,
+        account_for_loss_in_pipeline_split=config.account_for_loss_in_pipeline_split,
+        microbatch_group_size_per_vp_stage=config.microbatch_group_size_per_vp_stage,
+        variable_seq_lengths=config.variable_seq_lengths, recompute_granularity=config.recompute_granularity,
+        recompute_method=config.recompute_method, recompute_num_layers=config.recompute_num_layers,
+        recompute_modules=list(config.recompute_modules), distribute_saved_activations=config.distribute_saved_activations,
+        calculate_per_token_loss=config.calculate_per_token_loss, **more,
+    )  # fmt: skip
+
+
+def _model(arch: Architecture, plan: Plan, transformer: Any, chunk: int) -> Any:
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+    stage = parallel_state.get_pipeline_model_parallel_rank()
+    specs = []
+    for index in plan.stages[stage].chunks[chunk]:
+        feed = arch.layers[index].feed_forward
+        spec = get_gpt_layer_local_spec(
+            feed.count if isinstance(feed, Experts) else None, False, qk_layernorm=transformer.qk_layernorm,
+            normalization=transformer.normalization,
+        )  # fmt: skip
+        spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = PlainNorm
+        attention = spec.submodules.self_attention.submodules
+        attention.core_attention = CoreAttention
+        if transformer.qk_layernorm:
+            attention.q_layernorm = attention.k_layernorm = PlainNorm
+        specs.append(spec)
+    virtual = chunk if plan.vpp > 1 else None
+    return GPTModel(
+        transformer, TransformerBlockSubmodules(layer_specs=specs, layer_norm=PlainNorm), plan.vocabulary_size,
+        arch.max_positions if arch.positions == "learned" else plan.training.sequence_length,
+        pre_process=stage == 0 and chunk == 0, post_process=stage == plan.pp - 1 and chunk == plan.vpp - 1,
+        share_embeddings_and_output_weights=arch.tied_embeddings,
+        position_embedding_type={"learned": "learned_absolute", "rotary": "rope"}.get(arch.positions, "none"),
+        vp_stage=virtual,
+    )  # fmt: skip
+
+
+def _data(plan: Plan) -> Iterator[torch.Tensor]:
+    while True:
+        length = plan.training.sequence_length // plan.cp
+        yield torch.zeros(plan.training.micro_batch, length, dtype=torch.int64)
+
+
+def _forward(plan: Plan, iterator: Any, model: Any, *unused: Any) -> Any:
+    tokens = next(iterator)
+    positions = torch.arange(tokens.shape[1]).expand_as(tokens)
+    output = model(tokens, positions, None, labels=tokens)
+
+    def loss(out: torch.Tensor) -> Any:
+        total = out.float().sum()
+        return total, torch.tensor(tokens.numel(), dtype=torch.int), {}
+
+    if not plan.config.calculate_per_token_loss:  # type: ignore[attr-defined]
+        return output, lambda out: (out.float().mean(), {})
+    return output, loss
