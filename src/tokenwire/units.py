@@ -162,9 +162,8 @@ def format_seconds(value: float) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} s"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        if abs(value) >= size * 0.9995:
-            break
+    steps = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+    unit, size = next((step for step in steps if abs(value) >= step[1] * 0.9995), ("ns", 1e-9))
     return _scaled(value / size, {"": 1}, unit)
 
 

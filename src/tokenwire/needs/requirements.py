@@ -138,5 +138,5 @@ def _per_network_byte(transfers: pl.DataFrame, sent: pl.DataFrame) -> dict[str, 
     kinds = ["op", "group", "phase", "parallelism"]
     on_network = transfers.filter(pl.col("medium") == "network").group_by(kinds).agg(pl.col("bytes").sum())
     joined = on_network.join(framing_by_key(sent), on=kinds, how="inner")
-    weight = joined["bytes"].sum()
+    weight = float(joined["bytes"].sum())
     return {name: float((joined[name] * joined["bytes"]).sum()) / weight for name in ("packets_per_byte", "wire_per_byte")}

@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
     ),
     "pipeline": Method(
         "pipeline", "pipeline", "pp", {"dialect": "megatron"},
-        "every GPU has L/n layers; activations of s·b·h cross each of n-1 boundaries forward, their gradients backward",
+        "every GPU has L/n layers; activations of s·b·h cross each of n-1 boundaries forward, their gradients backward; tied embeddings are all-reduced between its ends",
     ),
     "fsdp": Method(
         "fsdp", "FSDP", "", {"dialect": "torchtitan"},

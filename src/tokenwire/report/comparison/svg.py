@@ -63,9 +63,8 @@ def _ticks(chart: Chart) -> list[float]:
     low, high = chart.extent()
     if chart.log_y:
         first, last = round(math.log10(low)), round(math.log10(high))
-        step = max(1, (last - first) // 8)
-        return [10.0**power for power in range(first, last + 1, step)]
-    step = 10.0 ** math.floor(math.log10(high))
+        return [10.0**power for power in range(first, last + 1, max(1, (last - first) // 8))]
+    step = float(10.0 ** math.floor(math.log10(high)))
     while high / step < 4:
         step /= 2
     return [step * n for n in range(int(high / step) + 1)]

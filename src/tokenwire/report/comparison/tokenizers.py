@@ -24,6 +24,8 @@ from tokenwire.tokens import TokenizerConfig, TokenStatistics, build_tokenizer, 
 from tokenwire.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tokenwire.journey import Journey
     from tokenwire.model.architecture import Architecture
 
@@ -64,7 +66,7 @@ def compare_tokenizers(journey: Journey, gpus: int) -> Comparison:
     notes.extend(_notes(found, arch))
     return Comparison(
         "tokenizers",
-        f"bytes on the wire for each word of {journey.text().name}: {arch.name}, one method over {gpus} GPUs",
+        f"bytes on the wire for each word of {journey.text().name}: {arch.name}, one method over up to {gpus} GPUs",
         frame,
         (
             ("tokenizer", "tokenizer"), ("vocabulary_size", "vocabulary"), ("fertility", "tokens/word"),
@@ -129,23 +131,23 @@ def _formulas(found: list[_Choice], arch: Architecture) -> list[Figure]:
                 "tokenwire.step, tokenwire.wire", method.says,
             )
         )  # fmt: skip
-        cost = cost_of_rows(found, name)
-        if cost is not None:
-            out.append(
-                Figure(
-                    f"{method.title}: what a thousand rows more cost a token", 1000 * cost, "B", "1000 · ΔW/ΔV / (B·s)",
-                    f"between the smallest and the largest vocabulary here, h = {arch.hidden_size:,}",
-                )
-            )  # fmt: skip
+        out.extend(_cost_of_rows(found, name))
     return out
 
 
-def cost_of_rows(found: list[_Choice], method: str) -> float | None:
-    """Return the bytes a token that one more entry of the vocabulary costs, None where vocabularies do not differ."""
+def _cost_of_rows(found: list[_Choice], method: str) -> Iterator[Figure]:
+    """Yield what a thousand more entries of the vocabulary cost a token, from the smallest and the largest one here."""
     least = min(found, key=lambda choice: choice.statistics.vocabulary_size)
     most = max(found, key=lambda choice: choice.statistics.vocabulary_size)
-    rows = most.statistics.vocabulary_size - least.statistics.vocabulary_size
-    return (most.volumes[method].per_token - least.volumes[method].per_token) / rows if rows else None
+    V1, V2 = least.statistics.vocabulary_size, most.statistics.vocabulary_size
+    if V1 == V2:
+        return
+    low, high = least.volumes[method], most.volumes[method]
+    yield Figure(
+        f"{METHODS[method].title}: what a thousand rows more cost a token", 1000 * (high.per_token - low.per_token) / (V2 - V1), "B",
+        "1000·ΔW/(B·s)/ΔV", f"1000·({format_bytes(high.wire_bytes)} - {format_bytes(low.wire_bytes)})/{low.tokens:,}/{V2 - V1:,}",
+        because=f"between {least.name} and {most.name}",
+    )  # fmt: skip
 
 
 def _notes(found: list[_Choice], arch: Architecture) -> list[str]:

@@ -77,7 +77,7 @@ def compare_width(journey: Journey, gpus: int) -> Comparison:
     rows = [_row(arch, of, training.sequence_length) for arch, of in zip(models, volumes, strict=True)]
     return Comparison(
         "width",
-        f"bytes on the wire for each token by width: {base.family}, V = {base.vocabulary_size:,}, one method over {gpus} GPUs",
+        f"bytes on the wire for each token by width: {base.family}, V = {base.vocabulary_size:,}, one method over up to {gpus} GPUs",
         pl.DataFrame(rows),
         (
             ("hidden_size", "hidden"), ("layers", "layers"), ("parameters", "parameters"),
