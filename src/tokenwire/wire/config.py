@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from tokenwire.config import Section
+from tokenwire.config import Section, read_section
 from tokenwire.errors import unknown
 
 
@@ -56,3 +57,18 @@ class WireConfig(Section):
         if "transport" in info.data:
             TRANSPORTS[info.data["transport"]].check_mtu(value)
         return value
+
+
+def changed(config: WireConfig, given: Mapping[str, Any]) -> WireConfig:
+    """Return ``config`` with what is given (None: as it was); another transport comes with its own usual MTU.
+
+    Raises ``InputError`` that names the key, the rule and the nearest value that works.
+
+    >>> changed(WireConfig(mtu=1024), {"transport": "tcp", "mtu": None}).mtu
+    1500
+    """
+    asked = {key: value for key, value in given.items() if value is not None}
+    before = config.model_dump()
+    if asked.get("transport", config.transport) != config.transport:
+        del before["mtu"]
+    return read_section(WireConfig, {**before, **asked}, where="[wire]")

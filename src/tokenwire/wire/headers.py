@@ -7,8 +7,9 @@ bit first, as all of these protocols do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class Header:
             left -= field.bits
             out[field.name] = word >> left & (1 << field.bits) - 1
         return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the layout for JSON."""
+        return {**asdict(self), "bytes": self.size}
 
 
 def _header(name: str, title: str, source: str, *rows: tuple[str, int, str] | tuple[str, int, str, int]) -> Header:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from tokenwire.wire import headers
 from tokenwire.wire.headers import Header
@@ -99,6 +100,14 @@ class Packet:
         """Return the bytes as captures usually hold them: without the FCS, which Ethernet NICs strip."""
         header, start, _ = self.layout[-1]
         return self.data[:start] if header is headers.FCS else self.data
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON: bytes in hexadecimal, fields in order (of the payload only place and length)."""
+        fields = [asdict(field) for field in self.fields]
+        for field in fields:
+            if field["layer"] == "payload":
+                del field["value"]
+        return {"data": self.data.hex(), "place": asdict(self.place), "fields": fields}
 
 
 def assemble(place: Place, parts: Sequence[tuple[Header, bytes]]) -> Packet:

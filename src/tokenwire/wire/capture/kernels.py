@@ -13,7 +13,17 @@ import numpy.typing as npt
 from numba import njit
 
 from tokenwire.wire.capture.layout import (
-    ARP, CUT, ICMP, INFINIBAND_PACKET, MALFORMED, MAX_RECORD, NO_VLAN, ROCEV2, TCP, UDP, UET,
+    ARP,
+    CUT,
+    ICMP,
+    INFINIBAND_PACKET,
+    MALFORMED,
+    MAX_RECORD,
+    NO_VLAN,
+    ROCEV2,
+    TCP,
+    UDP,
+    UET,
 )  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
@@ -27,31 +37,31 @@ _DEPTH = 8
 
 
 @njit(cache=True)
-def be16(data: Bytes, at: int) -> int:
+def be16(data: Bytes, at: Any) -> Any:
     """Return two bytes, most significant first."""
     return np.int64(data[at]) << 8 | np.int64(data[at + 1])
 
 
 @njit(cache=True)
-def be24(data: Bytes, at: int) -> int:
+def be24(data: Bytes, at: Any) -> Any:
     """Return three bytes, most significant first."""
     return np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
 
 
 @njit(cache=True)
-def be32(data: Bytes, at: int) -> int:
+def be32(data: Bytes, at: Any) -> Any:
     """Return four bytes, most significant first."""
     return be16(data, at) << 16 | be16(data, at + 2)
 
 
 @njit(cache=True)
-def be64(data: Bytes, at: int) -> int:
+def be64(data: Bytes, at: Any) -> Any:
     """Return eight bytes, most significant first, unsigned."""
     return np.uint64(be32(data, at)) << np.uint64(32) | np.uint64(be32(data, at + 4))
 
 
 @njit(cache=True)
-def u32(data: Bytes, at: int, big: bool) -> int:
+def u32(data: Bytes, at: Any, big: bool) -> Any:
     """Return four bytes in the byte order of the file."""
     if big:
         return be32(data, at)
@@ -65,8 +75,8 @@ def u32(data: Bytes, at: int, big: bool) -> int:
 
 @njit(cache=True)
 def pcap_records(
-    data: Bytes, at: int, end: int, big: bool, tick: int, head: int, starts: Any, kept: Any, sent: Any, times: Any
-) -> tuple[int, int, int]:
+    data: Bytes, at: Any, end: Any, big: bool, tick: Any, head: Any, starts: Any, kept: Any, sent: Any, times: Any
+) -> tuple[Any, Any, Any]:
     """Find records of pcap from ``at``: return how many, where the search stopped, and why.
 
     ``tick`` is ns a unit of the fraction; ``head`` bytes of a record's header (16, or 24 in the modified variant).
@@ -91,9 +101,9 @@ def pcap_records(
 
 @njit(cache=True)
 def pcapng_records(
-    data: Bytes, at: int, end: int, big: bool, per_tick: Any, offset: Any, simple_limit: Any,
+    data: Bytes, at: Any, end: Any, big: bool, per_tick: Any, offset: Any, simple_limit: Any,
     starts: Any, kept: Any, sent: Any, times: Any, interfaces: Any,
-) -> tuple[int, int, int]:
+) -> tuple[Any, Any, Any]:
     """Find packets of pcapng from ``at``: return how many, where the search stopped, and why.
 
     Section headers and interface descriptions are SPECIAL, left to the caller. ``per_tick`` has, by interface, ns a
@@ -151,7 +161,7 @@ def pcapng_records(
 
 
 @njit(cache=True)
-def _ip(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int, int]:
+def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
     # Returns (protocol or -1, start of what follows, bytes of it as sent).
     if end - at < 1:
         row.status = CUT
@@ -192,7 +202,7 @@ def _ip(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int, int]:
         rest = be16(data, at + 4)
         if rest == 0:
             rest = np.int64(row.length) - (at + 40 - (end - np.int64(row.captured)))
-        following = np.int64(data[at + 6])
+        following: Any = np.int64(data[at + 6])
         at += 40
         for _ in range(_DEPTH):
             if not (following == 0 or following == 43 or following == 60 or following == 44 or following == 51):
@@ -200,8 +210,8 @@ def _ip(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int, int]:
             if end - at < 8:
                 row.status = CUT
                 return -1, at, 0
+            size: Any = 8
             if following == 44:
-                size = 8
                 if be16(data, at + 2) & 0xFFF8:
                     row.protocol = data[at]
                     return -1, at + 8, 0
@@ -222,7 +232,7 @@ def _ip(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int, int]:
 
 
 @njit(cache=True)
-def _rdma(data: Bytes, at: int, end: int, size: int, transport: int, row: Any) -> None:
+def _rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) -> None:
     # ``size`` bytes as sent, from the BTH to the end of the ICRC.
     row.transport = transport
     if size < 16:
@@ -274,7 +284,7 @@ def _rdma(data: Bytes, at: int, end: int, size: int, transport: int, row: Any) -
 
 
 @njit(cache=True)
-def _above_ip(data: Bytes, at: int, end: int, row: Any) -> None:
+def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
     for _ in range(_DEPTH):
         protocol, at, size = _ip(data, at, end, row)
         if protocol == 4 or protocol == 41:
@@ -343,7 +353,7 @@ def _above_ip(data: Bytes, at: int, end: int, row: Any) -> None:
 
 
 @njit(cache=True)
-def _uet(data: Bytes, at: int, end: int, size: int, row: Any) -> None:
+def _uet(data: Bytes, at: Any, end: Any, size: Any, row: Any) -> None:
     row.transport = UET
     if end - at < 12:
         row.status = CUT
@@ -360,7 +370,7 @@ def _uet(data: Bytes, at: int, end: int, size: int, row: Any) -> None:
 
 
 @njit(cache=True)
-def _ethernet(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int]:
+def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
     if end - at < 14:
         row.status = CUT
         return -1, at
@@ -380,7 +390,7 @@ def _ethernet(data: Bytes, at: int, end: int, row: Any) -> tuple[int, int]:
 
 
 @njit(cache=True)
-def _infiniband(data: Bytes, at: int, end: int, row: Any) -> None:
+def _infiniband(data: Bytes, at: Any, end: Any, row: Any) -> None:
     row.transport = INFINIBAND_PACKET
     if end - at < 8:
         row.status = CUT
@@ -406,8 +416,8 @@ def _infiniband(data: Bytes, at: int, end: int, row: Any) -> None:
 
 
 @njit(cache=True)
-def _frame(data: Bytes, at: int, end: int, link: int, row: Any) -> None:
-    kind = -1
+def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
+    kind: Any = -1
     if link == 1:
         kind, at = _ethernet(data, at, end, row)
     elif link == 101 or link == 12 or link == 14 or link == 228 or link == 229:
@@ -475,7 +485,7 @@ def _frame(data: Bytes, at: int, end: int, link: int, row: Any) -> None:
 
 
 @njit(cache=True)
-def decode(data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: int, rows: Rows) -> None:
+def decode(data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: Any, rows: Rows) -> None:
     """Decode ``count`` packets, found by the searches above, into ``rows`` (columns ``layout.PACKETS``)."""
     for k in range(count):
         row = rows[k]

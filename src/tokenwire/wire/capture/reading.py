@@ -6,18 +6,27 @@ What cannot be read is counted and said, never raised: only a file that is no ca
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tokenwire.errors import InputError
-from tokenwire.wire.capture.layout import GZIP, MAX_RECORD, MICROSECONDS, MODIFIED, NANOSECONDS, PACKETS, PCAPNG
+from tokenwire.wire.capture.layout import (
+    GZIP,
+    MAX_RECORD,
+    MICROSECONDS,
+    MODIFIED,
+    NANOSECONDS,
+    PACKETS,
+    PCAPNG,
+)
 
 PIECE = 2**23
 """Bytes read at a time."""
@@ -42,10 +51,17 @@ class Notes:
             self.problems.append(problem)
 
 
+class Readable(Protocol):
+    """What a capture is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end."""
+
+
 class _Source:
     """A window on a file that moves forward: ``data[at:end]`` is what was read and not yet used."""
 
-    def __init__(self, file: IO[bytes], notes: Notes) -> None:
+    def __init__(self, file: Readable, notes: Notes) -> None:
         self.file, self.notes = file, notes
         self.data = np.zeros(2 * PIECE, np.uint8)
         self.at = self.end = 0
@@ -132,19 +148,26 @@ def read_capture(path: str | Path, notes: Notes, *, batch: int = BATCH, limit: i
         yield from _packets(source, str(path), notes, batch, limit)
 
 
+class _Rest(io.RawIOBase):
+    """What was already read of a file, and then the rest of it."""
+
+    def __init__(self, head: bytes, file: Readable) -> None:
+        self.head, self.file = head, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.head[: len(buffer)] if self.head else self.file.read(len(buffer))
+        self.head = self.head[len(piece) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
 def _unzipped(source: _Source, notes: Notes) -> _Source:
     notes.file_bytes = 0
     head = source.data[source.at : source.end].tobytes()
-
-    class Rest:
-        def __init__(self) -> None:
-            self.head = head
-
-        def read(self, size: int = -1) -> bytes:
-            piece, self.head = self.head[:size], self.head[size:]
-            return piece or source.file.read(size)
-
-    return _Source(gzip.GzipFile(fileobj=Rest()), notes)  # type: ignore[arg-type]
+    return _Source(gzip.GzipFile(fileobj=io.BufferedReader(_Rest(head, source.file), PIECE)), notes)
 
 
 def _packets(source: _Source, name: str, notes: Notes, batch: int, limit: int | None) -> Iterator[Any]:

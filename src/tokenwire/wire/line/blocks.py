@@ -90,3 +90,17 @@ def _through(blocks: Bits, state: int, *, feedback: bool) -> Bits:
     out = blocks.copy()
     out[:, 2:] = result.reshape(-1, 64)
     return out
+
+
+def block_lines(frame: bytes, count: int = 6) -> list[str]:
+    """Return the first ``count`` blocks of a frame as lines of text: header, then 64 bits scrambled.
+
+    >>> block_lines(bytes(64), 1)[1][:24]
+    '10 control 0000000000000'
+    """
+    sent = scrambled(blocks_64b66b(frame))[:count]
+    lines = [f"the first {len(sent)} blocks of 64b/66b, scrambled by x^58 + x^39 + 1, in the order of the wire:"]
+    for block in sent:
+        kind = "control" if tuple(block[:2]) == CONTROL_HEADER else "data   "
+        lines.append(f"{block[0]}{block[1]} {kind} {''.join(map(str, block[2:]))}")
+    return lines

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -85,6 +85,10 @@ class Lane:
     symbols_per_lane: int
     seconds: float
     figures: tuple[Figure, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {**vars(self), "figures": [figure.as_dict() for figure in self.figures]}
 
 
 def on_the_lane(wire_bytes: int, line: str = "400gbase-r4") -> Lane:

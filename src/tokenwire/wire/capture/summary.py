@@ -1,0 +1,218 @@
+"""What a capture says: flows, volumes by host, operations, repeats, bursts, and which collective it may have been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenwire.errors import InputError
+from tokenwire.wire.capture.layout import COMPLETE, CUT, INFINIBAND_PACKET, MALFORMED, NO_VLAN, TRANSPORTS
+from tokenwire.wire.capture.pattern import Guess, guess
+from tokenwire.wire.capture.reading import Notes, read_capture
+from tokenwire.wire.transports.rdma import OPCODES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_FLOWS = 2**20
+"""Flows that are kept apart; packets of further ones are counted together."""
+PAUSE = 10_000
+"""Nanoseconds of silence that end a burst, where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A capture read to its end. ``flows`` has a row a flow (``tallies.FLOWS``); bytes and ns throughout.
+
+    ``opcodes`` is (256, 2): packets and payload by BTH opcode; ``bins`` frame bytes by interval of ``bin_width`` ns
+    from ``first`` on; ``problems`` say in words what could not be read; ``pause`` is the silence that ends a burst.
+    """
+
+    path: str
+    format: str
+    packets: int
+    file_bytes: int
+    bytes: int
+    payload: int
+    first: int
+    last: int
+    cut: int
+    malformed: int
+    undecoded: int
+    vlans: tuple[int, ...]
+    flows: Any
+    opcodes: Any
+    bins: Any
+    bin_width: int
+    pause: int
+    problems: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from the first packet to the last."""
+        return (self.last - self.first) / 1e9
+
+    def by_transport(self) -> list[dict[str, Any]]:
+        """Return packets, frame bytes and payload by transport, largest first."""
+        out = []
+        for number, name in enumerate(TRANSPORTS):
+            of = self.flows[self.flows["transport"] == number]
+            if len(of):
+                out.append(
+                    {
+                        "transport": name, "flows": len(of), "packets": int(of["packets"].sum()),
+                        "bytes": int(of["bytes"].sum()), "payload_bytes": int(of["payload"].sum()),
+                        "repeated": int(of["repeated"].sum()), "gaps": int(of["gaps"].sum()),
+                    }
+                )  # fmt: skip
+        return sorted(out, key=lambda row: -row["bytes"])
+
+    def by_opcode(self) -> list[dict[str, Any]]:
+        """Return packets and payload by RDMA operation, most packets first."""
+        found = np.flatnonzero(self.opcodes[:, 0])
+        rows = [
+            {
+                "opcode": int(code), "operation": OPCODES.get(int(code), f"unknown 0x{int(code):02x}"),
+                "packets": int(self.opcodes[code, 0]), "payload_bytes": int(self.opcodes[code, 1]),
+            }
+            for code in found
+        ]  # fmt: skip
+        return sorted(rows, key=lambda row: -row["packets"])
+
+    def by_host(self) -> list[dict[str, Any]]:
+        """Return what each host sent and received, most payload first."""
+        hosts: dict[str, dict[str, Any]] = {}
+        for sender, receiver, frames, payload, _ in self._pairs():
+            for name, role in ((sender, "sent"), (receiver, "received")):
+                host = hosts.setdefault(
+                    name, {"host": name, "sent_bytes": 0, "received_bytes": 0, "sent_payload": 0, "received_payload": 0}
+                )
+                host[f"{role}_bytes"] += frames
+                host[f"{role}_payload"] += payload
+        return sorted(hosts.values(), key=lambda row: -(row["sent_payload"] + row["received_payload"]))
+
+    def pairs(self) -> dict[tuple[str, str], int]:
+        """Return payload bytes by (sender, receiver), those sent twice left out."""
+        out: dict[tuple[str, str], int] = {}
+        for sender, receiver, _, payload, repeated in self._pairs():
+            out[sender, receiver] = out.get((sender, receiver), 0) + payload - repeated
+        return out
+
+    def _pairs(self) -> Iterator[tuple[str, str, int, int, int]]:
+        # Flows of one pair of addresses added up before any address is written out.
+        keys = ["src_high", "src", "dst_high", "dst", "ip", "transport"]
+        if not len(self.flows):
+            return
+        order = np.lexsort([self.flows[key] for key in keys])
+        flows = self.flows[order]
+        new = np.zeros(len(flows), bool)
+        new[0] = True
+        for key in keys:
+            new[1:] |= flows[key][1:] != flows[key][:-1]
+        starts = np.flatnonzero(new)
+        sums = [np.add.reduceat(flows[column], starts) for column in ("bytes", "payload", "repeated_bytes")]
+        for at, frames, payload, repeated in zip(starts, *sums, strict=True):
+            yield address(flows[at], "src"), address(flows[at], "dst"), int(frames), int(payload), int(repeated)
+
+    def guess(self) -> Guess:
+        """Return which pattern of traffic this looks like: a guess, with its reason."""
+        return guess(self.pairs())
+
+    def flow_rows(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield flows as plain values, most frame bytes first."""
+        for at in np.argsort(-self.flows["bytes"], kind="stable")[:limit]:
+            flow = self.flows[at]
+            seconds = int(flow["last"] - flow["first"]) / 1e9
+            yield {
+                "transport": TRANSPORTS[flow["transport"]], "source": address(flow, "src"),
+                "destination": address(flow, "dst"), "source_port": int(flow["source_port"]),
+                "destination_port": int(flow["destination_port"]), "qp": int(flow["qp"]),
+                "packets": int(flow["packets"]), "bytes": int(flow["bytes"]), "payload_bytes": int(flow["payload"]),
+                "messages": int(flow["messages"]), "repeated": int(flow["repeated"]),
+                "repeated_bytes": int(flow["repeated_bytes"]), "gaps": int(flow["gaps"]),
+                "acknowledgements": int(flow["acknowledgements"]), "refusals": int(flow["refusals"]),
+                "congestion_notifications": int(flow["notifications"]), "ecn_marked": int(flow["marked"]),
+                "bursts": int(flow["bursts"]), "largest_burst_bytes": int(flow["largest_burst"]),
+                "first_ns": int(flow["first"]), "seconds": seconds,
+                "bytes_per_s": float(flow["bytes"] / seconds) if seconds > 0 else None,
+            }  # fmt: skip
+
+    def table(self) -> pl.DataFrame:
+        """Return all flows as a table."""
+        import polars as pl
+
+        return pl.DataFrame(list(self.flow_rows()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON, with the thousand largest flows."""
+        return {
+            "file": self.path, "format": self.format, "file_bytes": self.file_bytes, "packets": self.packets,
+            "bytes": self.bytes, "payload_bytes": self.payload, "seconds": self.seconds, "first_ns": self.first,
+            "cut_packets": self.cut, "malformed_packets": self.malformed, "undecoded_packets": self.undecoded,
+            "vlans": list(self.vlans), "problems": list(self.problems), "transports": self.by_transport(),
+            "opcodes": self.by_opcode(), "hosts": self.by_host()[:1000], "flows": list(self.flow_rows(1000)),
+            "flow_count": len(self.flows), "burst_pause_ns": self.pause, "guess": self.guess().as_dict(),
+        }  # fmt: skip
+
+
+def address(flow: Any, end: str) -> str:
+    """Return one end of a flow as people write it; InfiniBand's local ones as LIDs."""
+    high, low = int(flow[f"{end}_high"]), int(flow[end])
+    if flow["ip"] == 4:
+        return str(IPv4Address(low & 0xFFFFFFFF))
+    if flow["ip"] == 6:
+        return str(IPv6Address(high << 64 | low))
+    return f"LID {low}" if flow["transport"] == INFINIBAND_PACKET else "-"
+
+
+def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE) -> Capture:
+    """Read a capture to its end and return what it says; memory does not grow with its packets.
+
+    Raises ``InputError`` where ``path`` is no capture; whatever is wrong inside one is counted and said.
+    """
+    from tokenwire.wire.capture import tallies
+
+    if pause < 0:
+        raise InputError(f"a pause of {pause} ns", rule="must be at least 0", nearest="0")
+    notes = Notes()
+    slots = np.full(2**12, -1, np.int64)
+    flows = np.zeros(2**11, tallies.FLOWS)
+    opcodes, bins = np.zeros((256, 2), np.int64), np.zeros(tallies.BINS, np.int64)
+    used, width, start, last = 0, 1000, None, 0
+    totals = {"bytes": 0, "payload": 0, "cut": 0, "malformed": 0, "undecoded": 0}
+    vlans: set[int] = set()
+    for rows in read_capture(path, notes, limit=limit):
+        start = int(rows["time"][0]) if start is None else start
+        last = max(last, int(rows["time"].max()))
+        begin = 0
+        while begin < len(rows):
+            begin, used = tallies.tally(rows, begin, slots, flows, used, pause, opcodes)
+            if begin < len(rows):
+                if used >= MAX_FLOWS:
+                    notes.say(f"more than {MAX_FLOWS:,} flows: packets of further ones are only in the totals")
+                    begin += 1
+                    continue
+                flows = np.concatenate([flows, np.zeros(len(flows), tallies.FLOWS)])
+                slots = np.full(2 * len(slots), -1, np.int64)
+                tallies.rehash(slots, flows, used)
+        width = tallies.spread(rows, bins, start, width)
+        totals["bytes"] += int(rows["length"].sum(dtype=np.int64))
+        totals["payload"] += int(rows["payload"].sum(dtype=np.int64))
+        totals["cut"] += int((rows["status"] == CUT).sum())
+        totals["malformed"] += int((rows["status"] == MALFORMED).sum())
+        totals["undecoded"] += int(((rows["transport"] == 0) & (rows["status"] == COMPLETE)).sum())
+        tags = rows["vlan"][rows["vlan"] != NO_VLAN]
+        if len(tags) and len(vlans) < 4096:
+            vlans.update(int(tag) for tag in np.unique(tags))
+    if not notes.packets:
+        notes.say("there is no packet in it")
+    return Capture(
+        path=str(path), format=notes.format, packets=notes.packets, file_bytes=notes.file_bytes, first=start or 0,
+        last=max(last, start or 0), vlans=tuple(sorted(vlans)), flows=flows[:used].copy(), opcodes=opcodes, bins=bins,
+        bin_width=width, pause=pause, problems=tuple(notes.problems), **totals,
+    )  # fmt: skip
