@@ -1,0 +1,50 @@
+"""What the pages say is so: the example file is read, the commands of the README are there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.house.running import run
+from tokenwire.cli import VERBS, _exists
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+
+
+def test_the_example_journey_is_read(root: Path, tmp_path: Path) -> None:
+    from tokenwire.journey import Journey
+
+    (block,) = _blocks(root / "docs" / "journey-file.md", "toml")
+    file = tmp_path / "walk.toml"
+    file.write_text(block, "utf-8")
+    journey = Journey.read(file)
+    assert journey.config.training.sequence_length == tomllib.loads(block)["training"]["sequence_length"]
+    assert journey.plan().world == 8
+
+
+def test_the_verbs_of_the_readme_are_there(root: Path) -> None:
+    page = (root / "README.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert set(listed) <= set(VERBS)
+    assert [verb for verb in listed if not _exists(verb)] == []
+
+
+def test_the_python_of_the_readme_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = _blocks(root / "README.md", "python")
+    exec(compile(block, "README.md", "exec"), {})  # the reader's own program
+    assert "bandwidth a NIC needs" in capsys.readouterr().out
+
+
+def test_the_commands_of_the_readme_run(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("Nel mezzo del cammin di nostra vita\n" * 40, "utf-8")
+    commands = [line.split("#")[0].strip() for block in _blocks(root / "README.md", "sh") for line in block.splitlines()]
+    ours = [command.split()[1:] for command in commands if command.startswith("tokenwire ")]
+    assert len(ours) >= 4
+    for arguments in ours:
+        ended = run(arguments, folder=tmp_path)
+        assert ended.returncode == 0, (arguments, ended.stderr.decode())
