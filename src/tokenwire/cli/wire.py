@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class _Framing(TyperGroup):
     # `tokenwire wire` alone, or with options or a journey file, is `tokenwire wire framing`.
-    def parse_args(self, ctx, args):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def parse_args(self, ctx, args):  # type: ignore[no-untyped-def]
         """Put ``framing`` before arguments that begin with no command."""
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
             args = ["framing", *args]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tokenwire.wire import checksums, headers
 from tokenwire.wire.config import WireConfig
@@ -59,7 +60,7 @@ def _ip(config: WireConfig, connection: Connection, place: Place, protocol: int,
     bare = headers.IPV4.pack(
         {
             "dscp": dscp, "ecn": ecn, "total_length": headers.IPV4.size + size, "protocol": protocol,
-            "identification": connection.identification + place.index & 0xFFFF,
+            "identification": connection.psn + place.index & 0xFFFF,
             "source": ipv4(connection.source), "destination": ipv4(connection.destination),
         }
     )  # fmt: skip
@@ -122,9 +123,35 @@ def _checked(config: WireConfig, connection: Connection, parts: list[Part]) -> l
     return [(header, udp[:6] + check.to_bytes(2, "big")), *parts[1:]]
 
 
+def acknowledgement(config: WireConfig, connection: Connection, packets: int, completed: int) -> Packet:
+    """Return what the receiver answers to a message of ``packets`` packets: all of them arrived.
+
+    ``completed`` counts the messages completed on the queue pair, this one too. The BTH carries the sequence number of
+    the message's last packet, the AETH the credits (31: not limited).
+    """
+    place = Place(0, 1, 0, 0, 0)
+    number = connection.psn + packets - 1 & 0xFFFFFF
+    back = replace(connection, source=connection.destination, destination=connection.source, psn=number)
+    bth = headers.BTH.pack(
+        {
+            "opcode": rdma.NUMBERS["RC_ACKNOWLEDGE"], "destination_qp": connection.source_qp,
+            "packet_sequence_number": number,
+        }
+    )  # fmt: skip
+    aeth = headers.AETH.pack({"message_sequence_number": completed & 0xFFFFFF})
+    parts = [(headers.BTH, bth), (headers.AETH, aeth), (PAYLOAD, b"")]
+    if config.transport == "infiniband":
+        return infiniband(config, back, place, parts)
+    return over_ethernet(config, back, place, roce(config, back, place, parts))
+
+
 def infiniband_packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
     """Return a packet of InfiniBand, LRH to VCRC."""
-    parts = _rdma(config, connection, place, payload)
+    return infiniband(config, connection, place, _rdma(config, connection, place, payload))
+
+
+def infiniband(config: WireConfig, connection: Connection, place: Place, parts: Sequence[Part]) -> Packet:
+    """Return the routes, ``parts`` (BTH and what follows it) and their two checks."""
     inner = sum(len(part) for _, part in parts) + headers.ICRC.size
     grh = b""
     if config.grh:

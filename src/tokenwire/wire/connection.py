@@ -18,7 +18,7 @@ class Connection:
     """One direction of a reliable connection; ``source_qp`` matters only for the choice of the UDP source port.
 
     ``psn`` is the sequence number of the first packet (for TCP the sequence number of the first byte), ``time`` the
-    sender's clock in milliseconds (TCP timestamps), ``identification`` the IPv4 number of the first packet.
+    sender's clock in milliseconds (TCP timestamps).
     """
 
     source: Nic = (0, 0)
@@ -31,7 +31,6 @@ class Connection:
     immediate: int = 0
     job: int = 1
     time: int = 0
-    identification: int = 0
 
     def __post_init__(self) -> None:
         """Check that every number fits its field."""

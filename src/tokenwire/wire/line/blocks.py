@@ -96,7 +96,7 @@ def block_lines(frame: bytes, count: int = 6) -> list[str]:
     """Return the first ``count`` blocks of a frame as lines of text: header, then 64 bits scrambled.
 
     >>> block_lines(bytes(64), 1)[1][:24]
-    '10 control 0000000000000'
+    '10 control 0001111010101'
     """
     sent = scrambled(blocks_64b66b(frame))[:count]
     lines = [f"the first {len(sent)} blocks of 64b/66b, scrambled by x^58 + x^39 + 1, in the order of the wire:"]

@@ -1,0 +1,9 @@
+"""Synthetic captures: what messages put on the link of a NIC, packet by packet, with times and acknowledgements.
+
+In: a table of messages (``MESSAGES``) and a ``WireConfig``. Out: records of a pcap, streamed in pieces of bounded size.
+"""
+
+from tokenwire.wire.synthesis.capture import packet_total, synthesize
+from tokenwire.wire.synthesis.messages import MESSAGES, messages_of_nic, scheduled
+
+__all__ = ["MESSAGES", "messages_of_nic", "packet_total", "scheduled", "synthesize"]
