@@ -94,7 +94,8 @@ class FeedForward:
 class Experts:
     """A mixture of experts: a router, ``count`` experts of ``width``, of which ``active`` see each token.
 
-    ``correction_bias`` (DeepSeek V3's balance of the router) is a buffer, not a parameter. ``latent_size`` is the width
+    ``correction_bias`` (DeepSeek V3's balance of the router) is a buffer,
+    not a parameter, unless ``correction_parameter`` (ERNIE 4.5). ``latent_size`` is the width
     the experts work on where tokens are projected down before and up after (Nemotron 3).
     """
 
@@ -105,10 +106,12 @@ class Experts:
     bias: bool = False
     router_bias: bool = False
     correction_bias: bool = False
+    correction_parameter: bool = False
     shared: FeedForward | None = None
     shared_gate: bool = False
     activation: str = "silu"
     latent_size: int | None = None
+    latent_bias: bool = False
 
 
 @dataclass(frozen=True)

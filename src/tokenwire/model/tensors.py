@@ -244,15 +244,20 @@ def _feed_forward(
         for name in ("gate", "up") if f.gated else ("up",):
             yield from _linear(f"{prefix}.{name}", part, f.width, h, layer, "column", bias=f.bias)
     yield from _linear(f"{prefix}.down", part, h, f.width, layer, "row", bias=f.bias)
+    if f.activation == "xielu":
+        # Two learned numbers of the activation (Apertus).
+        yield Tensor(f"{prefix}.activation", part, (2,), layer)
 
 
 def _experts(arch: Architecture, e: Experts, layer: int, layout: Layout) -> Iterator[Tensor]:
     h, E, f, prefix = arch.hidden_size, e.count, e.width, f"layers.{layer}"
     inner = e.latent_size or h
     yield from _linear(f"{prefix}.router", "router", E, h, layer, bias=e.router_bias)
+    if e.correction_parameter:
+        yield Tensor(f"{prefix}.router.correction", "router", (E,), layer)
     if e.latent_size:
-        yield from _linear(f"{prefix}.latent_down", "shared_experts", inner, h, layer)
-        yield from _linear(f"{prefix}.latent_up", "shared_experts", h, inner, layer)
+        yield from _linear(f"{prefix}.latent_down", "shared_experts", inner, h, layer, bias=e.latent_bias)
+        yield from _linear(f"{prefix}.latent_up", "shared_experts", h, inner, layer, bias=e.latent_bias)
     rows: tuple[tuple[str, int], ...] = (("gate", f), ("up", f)) if e.gated else (("up", f),)
     if e.gated and layout == "megatron":
         rows = (("gate_up", 2 * f),)

@@ -21,26 +21,30 @@ def latent(fields: Fields, *, heads: int, q_rank: int | None, kv_rank: int, nope
 
 
 def dense_first(
-    fields: Fields, mixer: Mixer, dense: FeedForward, experts: Experts, count: int, first: int
+    fields: Fields, mixer: Mixer, dense: FeedForward, experts: Experts, count: int, first: int, fixed: bool = False
 ) -> list[Layer]:
-    """Return the layers: ``first`` dense ones (or those that ``mlp_layer_types`` names), then experts."""
+    """Return the layers: ``first`` dense ones (or those that ``mlp_layer_types`` names), then experts.
+
+    ``fixed``: the family has no ``first_k_dense_replace``.
+    """
     plain, sparse = Layer(mixer, dense), Layer(mixer, checked(fields, experts))
     kinds = fields.words("mlp_layer_types")
     if kinds is not None:
         if len(kinds) != count:
             raise fields.wrong("mlp_layer_types", kinds, f"must name the {count} layers")
         return [sparse if kind == "sparse" else plain for kind in kinds]
-    first = fields.size("first_k_dense_replace", default=first, least=0)
+    if not fixed:
+        first = fields.size("first_k_dense_replace", default=first, least=0)
     every = fields.size("moe_layer_freq", default=1)
     return [plain if i < first or i % every else sparse for i in range(count)]
 
 
-def shared_experts(fields: Fields, width: int, default: int) -> FeedForward | None:
+def shared_experts(fields: Fields, width: int, default: int, bias: bool = False) -> FeedForward | None:
     """Return the shared experts, which are one feed-forward part as wide as all of them together."""
     n = fields.size("n_shared_experts", "num_shared_experts", default=default, least=0)
     if fields.given("n_shared_experts") and not fields.has("n_shared_experts"):
         n = 0
-    return FeedForward(n * width, gated=True, activation="silu") if n else None
+    return FeedForward(n * width, gated=True, bias=bias, activation="silu") if n else None
 
 
 @family("deepseek_v2")
@@ -48,15 +52,14 @@ def deepseek_v2(fields: Fields) -> Architecture:
     """DeepSeek V2 (and V2 Lite, whose queries are not compressed)."""
     h = fields.size("hidden_size", default=4096)
     width = fields.size("moe_intermediate_size", default=1407)
+    bias = fields.flag("mlp_bias", default=False)
     mixer = latent(fields, heads=32, q_rank=1536, kv_rank=512, nope=128, rope=64, value=128)
     count = fields.layers(default=32)
     experts = Experts(
         fields.size("n_routed_experts", default=64), fields.size("num_experts_per_tok", default=1), width,
-        shared=shared_experts(fields, width, 2),
+        shared=shared_experts(fields, width, 2, bias),
     )  # fmt: skip
-    dense = FeedForward(
-        fields.size("intermediate_size", default=11008), gated=True, bias=fields.flag("mlp_bias", default=False), activation="silu"
-    )
+    dense = FeedForward(fields.size("intermediate_size", default=11008), gated=True, bias=bias, activation="silu")
     return decoder(
         fields, dense_first(fields, mixer, dense, experts, count, 0), vocabulary=102400, hidden=h,
         mtp_layers=fields.size("num_nextn_predict_layers", default=0, least=0, most=64),
@@ -81,7 +84,7 @@ def deepseek_v3(fields: Fields) -> Architecture:
     )  # fmt: skip
     dense = FeedForward(fields.size("intermediate_size", default=10240 if lite else 18432), gated=True, activation="silu")
     return decoder(
-        fields, dense_first(fields, mixer, dense, experts, count, 1 if lite else 3),
+        fields, dense_first(fields, mixer, dense, experts, count, 1 if lite else 3, fixed=lite),
         vocabulary=154880 if lite else 129280, hidden=h,
         mtp_layers=fields.size("num_nextn_predict_layers", default=0 if lite else 1, least=0, most=64),
     )  # fmt: skip
@@ -100,7 +103,7 @@ def grouped_experts(fields: Fields) -> Architecture:
     norm = name == "dots1" or fields.flag("use_qk_norm", default=False)
     bias = fields.flag("attention_bias", default=False)
     mixer = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=row["a"], kv_heads=row["g"], head_dim=row.get("d"),
+        Fields({**fields.values, "hidden_size": h}, fields.where), heads=row["a"], kv_heads=row["g"], head_dim=row.get("d", h // fields.size("num_attention_heads", default=row["a"])),
         qkv_bias=bias, output_bias=bias and name == "dots1", qk_norm="head" if norm else "none",
     )  # fmt: skip
     width = fields.size("moe_intermediate_size", default=row["e"])
@@ -112,6 +115,6 @@ def grouped_experts(fields: Fields) -> Architecture:
     )  # fmt: skip
     dense = FeedForward(fields.size("intermediate_size", default=row["f"]), gated=True, activation="silu")
     return decoder(
-        fields, dense_first(fields, mixer, dense, experts, count, row["first"]), vocabulary=row["V"], hidden=h,
+        fields, dense_first(fields, mixer, dense, experts, count, row["first"], fixed=name == "solar_open"), vocabulary=row["V"], hidden=h,
         mtp_layers=fields.size("num_nextn_predict_layers", default=1 if name == "glm4_moe" else 0, least=0, most=64),
     )  # fmt: skip

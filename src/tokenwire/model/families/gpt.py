@@ -138,13 +138,7 @@ def falcon(fields: Fields) -> Architecture:
         raise fields.wrong("num_kv_heads", kv, f"must divide the {a} attention heads")
     bias = fields.flag("bias", default=False)
     parallel = fields.flag("parallel_attn", default=True)
-    norms = fields.size("num_ln_in_parallel_attn", default=2 if new else 1, most=2) if (parallel or new) else 2
-    if new:
-        norms = fields.size("num_ln_in_parallel_attn", default=2, most=2)
-        # With one norm for both parts, a sequential block still needs its second.
-        norms = norms if parallel else 2
-    elif parallel:
-        norms = 1
+    norms = fields.size("num_ln_in_parallel_attn", default=2 if new else 1, most=2) if parallel else 2
     layer = Layer(
         Attention(a, kv, h // a, qkv_bias=bias, output_bias=bias, fused_qkv=True),
         FeedForward(fields.size("ffn_hidden_size", default=4 * h), gated=False, bias=bias, activation=activation(fields, "gelu")),
@@ -163,7 +157,7 @@ def mpt(fields: Fields) -> Architecture:
     a = _heads(fields, h, 16, "n_heads", "num_attention_heads")
     layer = Layer(
         Attention(a, a, h // a, fused_qkv=True),
-        FeedForward(fields.size("expansion_ratio", default=4) * h, gated=False),
+        FeedForward(4 * h, gated=False),
     )
     return decoder(
         fields, [layer] * fields.layers("n_layers", "num_hidden_layers", default=24), vocabulary=50368, hidden=h,
@@ -209,7 +203,7 @@ _NORMED: dict[str, dict[str, Any]] = {
     "olmo": {"norm": Norm("layer", bias=False, weight=False), "h": 4096, "f": 11008, "L": 32, "a": 32, "V": 50304, "gated": True},
     "starcoder2": {"norm": LAYER_NORM, "h": 3072, "f": 12288, "L": 30, "a": 24, "g": 2, "V": 49152, "gated": False, "tied": True},
     "stablelm": {"norm": LAYER_NORM, "h": 2560, "f": 6912, "L": 32, "a": 32, "g": 32, "V": 50304, "gated": True},
-    "nemotron": {"norm": LAYER_NORM, "h": 6144, "f": 24576, "L": 32, "a": 48, "V": 256000, "gated": False, "d": 128},
+    "nemotron": {"norm": LAYER_NORM, "h": 6144, "f": 24576, "L": 32, "a": 48, "V": 256000, "gated": False},
     "persimmon": {"norm": LAYER_NORM, "h": 4096, "f": 16384, "L": 36, "a": 64, "V": 262144, "gated": False},
     "cohere": {"norm": Norm("layer"), "h": 8192, "f": 22528, "L": 40, "a": 64, "V": 256000, "gated": True, "tied": True},
     "cohere2": {"norm": Norm("layer"), "h": 8192, "f": 22528, "L": 40, "a": 64, "V": 256000, "gated": True, "tied": True, "window": 4096},
@@ -243,7 +237,7 @@ def normed(fields: Fields) -> Architecture:
         qk_norm = "each" if name == "cohere" and fields.flag("use_qk_norm", default=False) else "none"
     attention = heads_of(
         Fields({**fields.values, "hidden_size": h}, fields.where), heads=row["a"], kv_heads=row.get("g"),
-        head_dim=row.get("d") if not fields.given("head_dim") else None, qkv_bias=qkv_bias, output_bias=output_bias,
+        qkv_bias=qkv_bias, output_bias=output_bias,
         qk_norm=qk_norm, qk_norm_bias=name == "persimmon", fused_qkv=name == "persimmon",
     )  # fmt: skip
     width = fields.size("intermediate_size", default=row["f"])

@@ -79,7 +79,7 @@ _DENSE: dict[str, dict[str, Any]] = {
     "exaone4": {"h": 4096, "f": 16384, "L": 32, "a": 32, "g": 32, "V": 102400, "qk_norm": "head"},
     "ernie4_5": {"h": 1024, "f": 3072, "L": 18, "a": 16, "g": 2, "d": 128, "V": 103424, "tied": True, "bias": "use_bias", "mlp_bias": "use_bias"},
     "hunyuan_v1_dense": {"h": 4096, "f": 11008, "L": 32, "a": 32, "V": 290943, "bias": "attention_bias", "qk_norm": "head"},
-    "internlm3": {"h": 4096, "f": 10240, "L": 48, "a": 32, "g": 2, "V": 128512, "bias": ("attention_bias", "qkv_bias"), "o_bias": ("mlp_bias", "bias"), "mlp_bias": ("mlp_bias", "bias")},
+    "internlm3": {"h": 4096, "f": 10240, "L": 48, "a": 32, "g": 2, "d": 128, "V": 128512, "bias": ("qkv_bias", "attention_bias"), "mlp_bias": ("bias", "mlp_bias")},
     "gemma": {"h": 3072, "f": 24576, "L": 28, "a": 16, "g": 16, "d": 256, "V": 256000, "tied": True, "bias": "attention_bias", "act": "gelu"},
     "gemma2": {"h": 2304, "f": 9216, "L": 26, "a": 8, "g": 4, "d": 256, "V": 256000, "tied": True, "bias": "attention_bias", "act": "gelu", "norms": 4, "window": 4096},
     "vaultgemma": {"h": 2304, "f": 9216, "L": 26, "a": 8, "g": 4, "d": 256, "V": 256000, "tied": True, "bias": "attention_bias", "act": "gelu", "window": 4096},
@@ -108,6 +108,8 @@ def dense(fields: Fields) -> Architecture:
         head_dim=row.get("d") if not _null(fields, "head_dim") else None,
         qkv_bias=bias, output_bias=output, qk_norm=row.get("qk_norm", "none"),
     )  # fmt: skip
+    if name == "helium" and attention.heads * attention.head_dim != hidden:
+        raise fields.wrong("head_dim", attention.head_dim, f"times the {attention.heads} heads must be hidden_size = {hidden}")
     feed_forward = FeedForward(
         fields.size("intermediate_size", default=row["f"]), row.get("gated", True), flag_of(fields, row.get("mlp_bias")),
         activation(fields, row.get("act", "silu")), row.get("fused_ffn", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tokenwire.model.architecture import (
     Architecture,
@@ -179,10 +180,9 @@ def nemotron_h(fields: Fields) -> Architecture:
         if unknown := set(pattern) - set(_PATTERN):
             raise fields.wrong("hybrid_override_pattern", pattern, f"knows only {' '.join(_PATTERN)}, not {min(unknown)!r}")
         kinds = [_PATTERN[letter] for letter in pattern]
-    bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
         Fields({**fields.values, "hidden_size": h, "head_dim": fields.optional_size("head_dim", "attention_head_dim")}, fields.where),
-        heads=32, kv_heads=8, head_dim=128, qkv_bias=bias, output_bias=bias,
+        heads=32, kv_heads=8, head_dim=128,
         window=fields.optional_size("sliding_window", least=0) or None,
     )  # fmt: skip
     heads, head_dim = fields.size("mamba_num_heads", default=128), fields.size("mamba_head_dim", default=64)
@@ -204,17 +204,17 @@ def nemotron_h(fields: Fields) -> Architecture:
             layers.append(_shared(None, _nemotron_experts(fields, mlp_bias), 1))
         else:
             raise fields.wrong("layers_block_type", kind, "must be linear_attention, full_attention, mlp or moe")
-    return decoder(fields, layers, vocabulary=131072, hidden=h, positions="none")
+    # This family ties nothing, whatever tie_word_embeddings says (modeling_nemotron_h.py, _tied_weights_keys).
+    return replace(decoder(fields, layers, vocabulary=131072, hidden=h, positions="none"), tied_embeddings=False)
 
 
 def _nemotron_experts(fields: Fields, bias: bool) -> Experts:
-    shared = fields.size("n_shared_experts", default=1, least=0)
     shared_width = fields.size("moe_shared_expert_intermediate_size", default=7688)
     return checked(fields, Experts(
         fields.size("n_routed_experts", "num_local_experts", default=8), fields.size("num_experts_per_tok", default=2),
         fields.size("moe_intermediate_size", default=7688), gated=False, correction_bias=True,
-        shared=FeedForward(shared_width, gated=False, bias=bias, activation="relu2") if shared else None,
-        activation="relu2", latent_size=fields.optional_size("moe_latent_size"),
+        shared=FeedForward(shared_width, gated=False, bias=bias, activation="relu2"),
+        activation="relu2", latent_bias=bias, latent_size=fields.optional_size("moe_latent_size"),
     ))  # fmt: skip
 
 

@@ -25,13 +25,15 @@ def normalised(x: Floats, norm: Norm, bias: Floats | None) -> Floats:
 def gelu(x: Floats) -> Floats:
     """Return GELU by its tanh approximation (Hendrycks and Gimpel 2016), as GPT-2 has it."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (1 + np.tanh(inner))
+    out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return out
 
 
 def silu(x: Floats) -> Floats:
     """Return x·sigmoid(x)."""
     # Where exp(-x) would not fit into float32, the result is 0 to the last bit anyway.
-    return x / (1 + np.exp(np.minimum(-x, np.float32(80))))
+    out: Floats = x / (1 + np.exp(np.minimum(-x, np.float32(80))))
+    return out
 
 
 def relu(x: Floats) -> Floats:

@@ -17,7 +17,7 @@ from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, FeedForward
 from tokenwire.model.forward.maths import activation, causal_attention, normalised, turned
 from tokenwire.model.forward.sent import Floats, Forward, Sent
-from tokenwire.model.forward.weights import LayerWeights, layer_weights, norm_bias
+from tokenwire.model.forward.weights import LayerWeights, layer_weights, norm_bias, product
 from tokenwire.model.vectors import learned_positions, sinusoidal_positions, table_rows
 
 LIMIT = 2 * 10**12
@@ -190,7 +190,7 @@ class _Run:
         x = self.gathered(x, "head input", None)
         name = "embedding.weight" if arch.tied_embeddings else "head.weight"
         table = table_rows(name, np.arange(self.rows), arch.hidden_size, self.seed)
-        return [y @ part.T for y, part in zip(x, np.split(table, self.tp), strict=True)]
+        return [product(y, part) for y, part in zip(x, np.split(table, self.tp), strict=True)]
 
     def loss(self, logits: Ranks, labels: npt.NDArray[Any]) -> Floats:
         """Return the cross entropy of labels [b, s], [s, b] in nats, by the three sums that the ranks exchange."""

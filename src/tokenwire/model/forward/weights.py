@@ -17,6 +17,12 @@ from tokenwire.model.architecture import Architecture, Attention, FeedForward
 from tokenwire.model.vectors import STD, Floats, draw
 
 
+def product(x: Floats, weight: Floats) -> Floats:
+    """Return x·Wᵀ for x [..., inputs] and W (outputs, inputs), as one matrix product."""
+    flat: Floats = x.reshape(-1, x.shape[-1]) @ weight.T
+    return flat.reshape(*x.shape[:-1], weight.shape[0])
+
+
 @dataclass(frozen=True)
 class Linear:
     """A product y = x·Wᵀ + b: weight (outputs, inputs), bias (outputs) or None."""
@@ -35,7 +41,7 @@ class Linear:
 
     def __call__(self, x: Floats) -> Floats:
         """Return the product for [..., inputs]."""
-        y = x @ self.weight.T
+        y = product(x, self.weight)
         return y if self.bias is None else y + self.bias
 
 
