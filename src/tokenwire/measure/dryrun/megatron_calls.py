@@ -54,7 +54,9 @@ class Phase:
 
     def __init__(self) -> None:
         self.name = "setup"
+        # Phases of sends and receives: by address of the tensor, or in the order in which they come.
         self.of_tensor: dict[int, str] = {}
+        self.coming: list[str] = []
 
     @contextmanager
     def during(self, name: str) -> Iterator[None]:
@@ -85,7 +87,9 @@ def recorder(phase: Phase, calls: list[Call]) -> Any:
                 for tensors in _tensors(args[at], coalesced):
                     elements = sum(t.numel() for t in tensors)
                     first = tensors[0]
-                    when = phase.of_tensor.get(first.data_ptr(), phase.name) if op in ("send", "recv") else phase.name
+                    when = phase.name
+                    if op in ("send", "recv"):
+                        when = phase.coming.pop(0) if phase.coming else phase.of_tensor.get(first.data_ptr(), when)
                     calls.append(Call(op, ranks, elements, _DTYPE_NAMES[str(first.dtype)], when))
             return func(*args, **(kwargs or {}))
 

@@ -30,8 +30,16 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
     phase, calls = Phase(), []
     with _fake_world(rank, plan.world), _on_cpu(), recorder(phase, calls):
-        _step(arch, plan, phase)
-    return calls
+        one_step = _built(arch, plan, phase)
+        construction = list(calls)
+        config = plan.config
+        assert isinstance(config, MegatronPlan)
+        if config.overlap_param_gather or config.overlap_grad_reduce:
+            # With overlap the first step differs (nothing to gather yet): the second is like all that follow.
+            one_step()
+        calls.clear()
+        one_step()
+    return [*construction, *calls]
 
 
 @contextlib.contextmanager
@@ -65,26 +73,28 @@ class _CpuForCuda(TorchFunctionMode):
             kwargs["device"] = torch.device("cpu")
         if func is torch.Tensor.to and len(args) > 1 and str(args[1]).startswith("cuda"):
             args = (args[0], "cpu", *args[2:])
-        # Gloo's and NCCL's split sizes may be tensors; the recording needs lists.
+        kwargs.pop("pin_memory", None)
         return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def _on_cpu() -> Iterator[None]:
-    from megatron.core.tensor_parallel import mappings
+    from megatron.core import parallel_state
     from megatron.core.tensor_parallel import random as megatron_random
 
     stream = mock.MagicMock()
     nothing = contextlib.nullcontext
     original = dist.all_to_all_single
 
-    def all_to_all_single(output: Any, input_: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **rest: Any) -> Any:
+    def all_to_all_single(  # split sizes may be tensors; the fake backend needs lists
+        output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **rest: Any  # noqa: A002
+    ) -> Any:  # fmt: skip
         lists = [x.tolist() if isinstance(x, torch.Tensor) else x for x in (output_split_sizes, input_split_sizes)]
         # What other ranks send is this rank's own draw of routing, seen from outside: sizes are kept, sums may differ.
         if lists[0] is not None:
             lists[0] = _filling(lists[0], output.shape[0])
-            lists[1] = _filling(lists[1], input_.shape[0])
-        return original(output, input_, *lists, **rest)
+            lists[1] = _filling(lists[1], input.shape[0])
+        return original(output, input, *lists, **rest)
 
     tracker = mock.MagicMock()
     tracker.fork = lambda *a, **k: nothing()
@@ -103,9 +113,43 @@ def _on_cpu() -> Iterator[None]:
         for name in ("_get_all_rng_states", "_set_all_rng_states"):
             patch(mock.patch.object(megatron_random, name, lambda *a, **k: ()))
         patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
+        if not getattr(parallel_state, "HAVE_EINOPS", True):
+            patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
+        from megatron.core.transformer.moe.router import TopKRouter
+
+        patch(mock.patch.object(TopKRouter, "routing", _balanced(TopKRouter.routing)))
+        for module in _modules_with("RouterGatingLinearFunction"):
+            patch(mock.patch.object(module, "te_general_gemm", None, create=True))
         patch(_CpuForCuda())
-        assert mappings is not None
         yield
+
+
+def _balanced(routing: Callable[..., Any]) -> Callable[..., Any]:
+    # Received counts follow the routing of the one rank that runs: tokens are dealt to experts in turn, so that what one
+    # rank sees is what every rank would see.
+    def dealt(self: Any, logits: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        probabilities, chosen = routing(self, logits, *rest, **named)
+        if self.config.moe_pad_expert_input_to_capacity:
+            return probabilities, chosen
+        n, E, k = chosen.shape[0], chosen.shape[1], self.topk
+        turns = (torch.arange(n * k) % E).reshape(n, k)
+        even = torch.zeros(n, E, dtype=torch.bool).scatter(1, turns, True)
+        weights = logits.reshape(n, E).softmax(-1).to(probabilities.dtype)
+        return weights * even, even
+
+    return dealt
+
+
+class _Einops:
+    """The one rearrangement of ranks that Megatron asks of einops."""
+
+    @staticmethod
+    def rearrange(ranks: Any, pattern: str, **sizes: int) -> Any:
+        """Return ranks (l·s·u) as (l·u, s)."""
+        if pattern.replace(" ", "") != "(lsu)->(lu)s":
+            raise NotImplementedError(pattern)
+        u, s = sizes["u"], sizes["s"]
+        return ranks.reshape(-1, s, u).transpose(0, 2, 1).reshape(-1, s)
 
 
 def _filling(sizes: list[int], total: int) -> list[int]:
@@ -125,10 +169,16 @@ def _modules_with(name: str) -> list[Any]:
     return [m for key, m in list(sys.modules.items()) if key.startswith("megatron.core") and hasattr(m, name)]
 
 
-def _step(arch: Architecture, plan: Plan, phase: Phase) -> None:
+def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
     from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.distributed import (
+        DistributedDataParallel,
+        DistributedDataParallelConfig,
+        finalize_model_grads,
+        param_and_grad_buffer,
+    )
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.optimizer.optimizer import MixedPrecisionOptimizer
     from megatron.core.pipeline_parallel import p2p_communication, schedules
     from megatron.core.transformer.module import Float16Module
 
@@ -189,23 +239,32 @@ def _step(arch: Architecture, plan: Plan, phase: Phase) -> None:
         with phase.during("optimizer"):
             optimizer.step()
 
-    with contextlib.ExitStack() as stack:
-        for module, name, when in ((schedules, "forward_step", "forward"), (schedules, "backward_step", "backward")):
-            stack.enter_context(mock.patch.object(module, name, _in_phase(getattr(module, name), phase, when)))
-        for name in ("_batched_p2p_ops", "_p2p_ops"):
-            patched = _noting_direction(getattr(p2p_communication, name), phase)
-            stack.enter_context(mock.patch.object(p2p_communication, name, patched))
-        # With overlapped gathers the first step has nothing to gather: the second one is like all that follow.
-        with phase.during("warm-up"):
-            if config.overlap_param_gather or config.overlap_grad_reduce:
+    def one_step_noted() -> None:
+        with contextlib.ExitStack() as stack:
+            for name, when in (("forward_step", "forward"), ("backward_step", "backward")):
+                stack.enter_context(mock.patch.object(schedules, name, _in_phase(getattr(schedules, name), phase, when)))
+            for name in ("_batched_p2p_ops", "_p2p_ops"):
+                patched = _noting_direction(getattr(p2p_communication, name), phase)
+                stack.enter_context(mock.patch.object(p2p_communication, name, patched))
+            sync = param_and_grad_buffer._ParamAndGradBucketGroup
+            stack.enter_context(mock.patch.object(sync, "start_grad_sync", _in_phase(sync.start_grad_sync, phase, "gradients")))
+            shapes = p2p_communication.P2PCommunicator
+            stack.enter_context(mock.patch.object(shapes, "_communicate_shapes", _known_shapes(shapes._communicate_shapes, arch, plan, phase)))
+            # Received numbers are arbitrary; an overflow in them must not skip the step.
+            check = MixedPrecisionOptimizer._unscale_main_grads_and_check_for_nan
+            stack.enter_context(mock.patch.object(
+                MixedPrecisionOptimizer, "_unscale_main_grads_and_check_for_nan", lambda self: check(self) and False
+            ))  # fmt: skip
+            # Outside forward and backward of a micro-batch only parameters are gathered ahead of the forward.
+            with phase.during("forward"):
                 one_step()
-        with phase.during("step"):
-            one_step()
+
+    return one_step_noted
 
 
 def _in_phase(function: Callable[..., Any], phase: Phase, name: str) -> Callable[..., Any]:
     def inside(*args: Any, **kwargs: Any) -> Any:
-        with phase.during(name if phase.name != "warm-up" else "warm-up"):
+        with phase.during(name):
             return function(*args, **kwargs)
 
     return inside
@@ -214,14 +273,29 @@ def _in_phase(function: Callable[..., Any], phase: Phase, name: str) -> Callable
 def _noting_direction(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
     def noted(**tensors: Any) -> Any:
         phase.of_tensor.clear()
-        if phase.name != "warm-up":
-            for name in ("tensor_send_next", "tensor_recv_prev", "tensor_send_prev", "tensor_recv_next"):
-                if tensors.get(name) is not None:
-                    forward = name in ("tensor_send_next", "tensor_recv_prev")
-                    phase.of_tensor[tensors[name].data_ptr()] = "forward" if forward else "backward"
+        for name in ("tensor_send_next", "tensor_recv_prev", "tensor_send_prev", "tensor_recv_next"):
+            if tensors.get(name) is not None:
+                forward = name in ("tensor_send_next", "tensor_recv_prev")
+                phase.of_tensor[tensors[name].data_ptr()] = "forward" if forward else "backward"
         return function(**tensors)
 
     return noted
+
+
+def _known_shapes(function: Callable[..., Any], arch: Architecture, plan: Plan, phase: Phase) -> Callable[..., Any]:
+    # What would be received is not there: the shape is that of every stage.
+    parts = plan.cp * (plan.tp if plan.sequence_parallel else 1)
+    shape = [plan.training.sequence_length // parts, plan.training.micro_batch, arch.hidden_size]
+
+    def known(communicator: Any, send_next: Any, send_prev: Any, recv_prev: Any, recv_next: Any) -> Any:
+        # In the order in which Megatron lists them.
+        asked = ((send_prev is not None, "backward"), (recv_prev, "forward"), (send_next is not None, "forward"),
+                 (recv_next, "backward"))  # fmt: skip
+        phase.coming.extend(name for wanted, name in asked if wanted)
+        function(communicator, send_next, send_prev, recv_prev, recv_next)
+        return shape, shape
+
+    return known
 
 
 def transformer_config(arch: Architecture, plan: Plan) -> Any:
@@ -237,7 +311,7 @@ def transformer_config(arch: Architecture, plan: Plan) -> Any:
     gated = (dense or experts)[0].gated
     bias = mixer.output_bias or any(f.bias for f in dense)
     precision = _TORCH[plan.training.precision]
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"moe_token_dispatcher_type": "alltoall"}
     if experts:
         x = experts[0]
         more = {

@@ -167,7 +167,7 @@ def _balance(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operat
     if config.moe_router_enable_expert_bias:
         yield z.row(
             i, "all_reduce", "tp_dp_cp", "gradients", 1, layers * x.count, "tokens for each expert, for the expert bias",
-            formula="layers·E", values=f"{layers}·{x.count}", dtype="fp32", parallelism="ep",
+            formula="layers·E", values=f"{layers}·{x.count}", parallelism="ep",
             source="megatron-core transformer/moe/moe_utils.py get_updated_expert_bias",
             why="the bias of an expert that got too many tokens falls, of one that got too few it rises",
         )  # fmt: skip

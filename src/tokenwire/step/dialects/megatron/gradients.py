@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tokenwire.model.architecture import Tensor
+from tokenwire.model.architecture import Experts, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
@@ -142,18 +142,24 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
                 why="each instance of the distributed optimizer added only its own replicas",
             )  # fmt: skip
         phase: Phase = "forward" if config.overlap_param_gather else "optimizer"
+        # Dense parameters and experts have an optimizer each, and each of the two gathers the parameters of both.
+        twice = 2 if _has_experts(z, stage) and not config.overlap_param_gather else 1
         yield z.row(
-            stage.index, "all_gather", group, phase, count, elements, what.replace("gradients", "parameters"),
+            stage.index, "all_gather", group, phase, count * twice, elements, what.replace("gradients", "parameters"),
             formula=formula, values=values, dtype=z.dtype, parallelism=parallelism, source=f"{_BUFFER}.start_param_sync",
-            why="each rank stepped its part of the parameters; the next forward needs all of them",
+            why="each rank stepped its part of the parameters; the next forward needs all of them"
+            + ("; said twice, since the optimizers of dense parameters and of experts both gather everything"
+               if twice == 2 else ""),
         )  # fmt: skip
 
 
+def _has_experts(z: Sizes, stage: Stage) -> bool:
+    return any(isinstance(z.arch.layers[index].feed_forward, Experts) for index in stage.layers)
+
+
 def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool) -> Iterator[tuple[int, bool]]:
-    # Only with expert parallelism, or a grid of their own, are experts reduced over another group than the rest.
-    apart = any(t.part == "experts" for t, _, _ in _chunk_tensors(z, stage, chunk))
     for tensor, elements, own in _chunk_tensors(z, stage, chunk):
-        if (tensor.part == "experts" and apart) == expert:
+        if (tensor.part == "experts") == expert:
             yield elements, own
 
 

@@ -28,6 +28,17 @@ def recomputed_layers(sizes: Sizes, stage: Stage) -> tuple[int, ...]:
     return tuple(layer for chunk in stage.chunks for layer in chunk[:number])
 
 
+def checkpoints(sizes: Sizes, stage: Stage) -> int:
+    """Return how many inputs a stage keeps for full recomputation: one a group of layers (uniform) or a layer (block)."""
+    config = sizes.config
+    if config.recompute_granularity != "full":
+        return 0
+    number = config.recompute_num_layers or 1
+    if config.recompute_method == "uniform":
+        return sum(-(-len(chunk) // number) for chunk in stage.chunks)
+    return len(recomputed_layers(sizes, stage))
+
+
 def recomputed_blocks(sizes: Sizes, stage: Stage) -> Counter[str]:
     """Return how many blocks of each name (``tensor_parallel.blocks_of``) run their forward again."""
     from tokenwire.step.dialects.megatron.tensor_parallel import blocks_of

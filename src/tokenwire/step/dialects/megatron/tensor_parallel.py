@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tokenwire.model.architecture import Attention, Experts, LatentAttention
 from tokenwire.plan import Stage
-from tokenwire.step.dialects.megatron.recompute import recomputed_blocks
+from tokenwire.step.dialects.megatron.recompute import checkpoints, recomputed_blocks
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase
 
@@ -62,6 +62,13 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
     again = recomputed_blocks(z, stage)
     for name, blocks in counts.items():
         yield from _block(z, stage, name, blocks, again.get(name, 0))
+    kept = checkpoints(z, stage)
+    if z.config.distribute_saved_activations:
+        yield z.row(
+            stage.index, "all_gather", "tp", "backward", kept * z.plan.micro_batches, z.activation, "kept activation",
+            formula=_FULL, parallelism="tp", source="megatron-core tensor_parallel/random.py CheckpointFunction.backward",
+            why="each rank kept a part of the input of the layers that are run again", layers=kept,
+        )  # fmt: skip
 
 
 def blocks_of(layer: object) -> list[str]:
