@@ -1,0 +1,30 @@
+"""From the ``[cluster]`` section to a fabric: each topology registers how it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from tokenwire.fabric.config import ClusterConfig
+from tokenwire.fabric.fabric import Fabric
+from tokenwire.fabric.facts import ClusterFacts
+
+TOPOLOGIES: dict[str, tuple[str, str]] = {
+    "clos": ("tokenwire.fabric.clos", "build_clos"),
+    "torus": ("tokenwire.fabric.torus", "build_torus"),
+    "dragonfly_plus": ("tokenwire.fabric.dragonfly", "build_dragonfly_plus"),
+}
+"""Topology by name: the module and the function (name, facts) -> Fabric."""
+
+
+def build(config: ClusterConfig) -> Fabric:
+    """Return the fabric of a ``[cluster]`` section. Raises ``InputError`` for a cluster that cannot be.
+
+    >>> from tokenwire.fabric import ClusterConfig
+    >>> dict(build(ClusterConfig(nodes=127)).kinds)["leaf"], dict(build(ClusterConfig(nodes=127)).kinds)["spine"]
+    (32, 16)
+    """
+    facts = config.facts
+    module, name = TOPOLOGIES[facts.topology]
+    make: Callable[[str, ClusterFacts], Fabric] = getattr(import_module(module), name)
+    return make(config.file or config.preset, facts)

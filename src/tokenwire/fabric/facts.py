@@ -1,0 +1,110 @@
+"""A cluster as facts: what a catalog file, or a user's own file, says of it.
+
+Catalog files are TOML, one a cluster, with the source of their figures. Rates are of one direction.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tokenwire.config import ComputeRate, Positive, Rate, Section, Time, read_section
+from tokenwire.errors import InputError, unknown
+from tokenwire.files import read_limited
+
+LIMIT = 2**20
+"""Bytes of the largest cluster file that is read."""
+
+
+class ClusterFacts(Section):
+    """What a cluster is built of.
+
+    ``domain`` is what joins the GPUs of a node (``none``: nothing). A *unit* is the nodes that share leaves: with ``rails``
+    R the NICs of a node go to R leaves, NIC i to leaf i mod R. ``planes`` are separate networks, one port of each NIC in
+    each. A *pod* is the units that share spines; cores join pods (``deep_units_per_pod`` units a pod where there are
+    several). ``rail_only``: leaves of different rails share no spine. ``uplinks`` of a leaf, where not told by
+    ``oversubscription`` (capacity down over capacity up).
+    """
+
+    title: str = ""
+    source: str = ""
+    notes: str = ""
+    topology: Literal["clos", "torus", "dragonfly_plus"] = "clos"
+    nodes: Positive = 1
+    gpu: str = ""
+    peak_flops: ComputeRate = 989e12
+    gpus_per_node: Positive = 8
+    domain: Literal["nvlink", "pcie", "none"] = "nvlink"
+    domain_rate: Rate = 450e9
+    domain_latency: Time = 5e-7
+    nics_per_node: Positive = 8
+    nic_rate: Rate = 50e9
+    link_latency: Time = 5e-7
+    rails: Positive = 1
+    rail_only: bool = False
+    planes: Positive = 1
+    nodes_per_unit: Positive = 32
+    units_per_pod: Positive = 8
+    deep_units_per_pod: Positive = 4
+    uplinks: Positive | None = None
+    uplink_rate: Rate | None = None
+    oversubscription: float = Field(default=1.0, gt=0, le=1024)
+    core_oversubscription: float = Field(default=1.0, gt=0, le=1024)
+    spine_radix: Positive = 64
+    core_radix: Positive = 64
+    dimensions: int = Field(default=3, ge=1, le=6)
+    spines_per_pod: Positive = 18
+
+
+def presets() -> tuple[str, ...]:
+    """Return the names of the catalog.
+
+    >>> "dgx-h100-superpod" in presets()
+    True
+    """
+    folder = resources.files("tokenwire.fabric") / "catalog"
+    return tuple(sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")))
+
+
+@cache
+def preset(name: str) -> ClusterFacts:
+    """Return the facts of a catalog entry. Raises ``InputError`` with the known names.
+
+    >>> preset("dgx-h100-superpod").gpus_per_node
+    8
+    """
+    if name not in presets():
+        raise unknown("cluster preset", name[:80], presets())
+    text = (resources.files("tokenwire.fabric") / "catalog" / f"{name}.toml").read_text("utf-8")
+    return read_section(ClusterFacts, tomllib.loads(text), where=f"catalog {name}")
+
+
+def read_facts(path: str | Path) -> ClusterFacts:
+    """Return the facts of a user's TOML file; ``preset = "..."`` in it names what the other keys change.
+
+    Raises ``InputError`` for a file that is not such a file.
+    """
+    where = f"cluster file {str(path)!r}"
+    data = read_limited(path, limit=LIMIT, what="cluster file")
+    try:
+        values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(where, rule=f"is not UTF-8 (offset {error.start:,})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(where, rule=f"is not TOML ({error})", nearest="lines such as gpus_per_node = 8") from None
+    base = values.pop("preset", None)
+    if base is not None and not isinstance(base, str):
+        raise InputError(f"preset = {base!r}"[:80], where=where, rule="must be a name")
+    below = preset(base).model_dump(exclude_unset=True) if base else {}
+    return changed(ClusterFacts.model_construct(**below), values, where)
+
+
+def changed(facts: ClusterFacts, values: dict[str, Any], where: str) -> ClusterFacts:
+    """Return the facts with other values for some keys (as users write them). Raises ``InputError`` for a wrong one."""
+    read = read_section(ClusterFacts, values, where=where)
+    return facts.model_copy(update={key: getattr(read, key) for key in read.model_fields_set})
