@@ -55,9 +55,13 @@ def parse(data: bytes, where: str) -> Mapping[str, Any]:
     try:
         values = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(where, rule=f"is not UTF-8 (byte 0x{data[error.start]:02x} at offset {error.start:,})") from None
+        raise InputError(
+            where, rule=f"is not UTF-8 (byte 0x{data[error.start]:02x} at offset {error.start:,})"
+        ) from None
     except json.JSONDecodeError as error:
-        raise InputError(where, rule=f"is not JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
+        raise InputError(
+            where, rule=f"is not JSON (line {error.lineno}, column {error.colno}: {error.msg})"
+        ) from None
     except RecursionError:
         raise InputError(where, rule="is nested too deeply") from None
     except ValueError:

@@ -28,7 +28,13 @@ from tokenwire.model.config import (
     presets,
 )
 from tokenwire.model.flops import CONVENTIONS, flops_per_token
-from tokenwire.model.parameters import ParameterCount, layer_runs, parameter_figures, parameters
+from tokenwire.model.parameters import (
+    ParameterCount,
+    layer_parameters,
+    layer_runs,
+    parameter_figures,
+    parameters,
+)
 from tokenwire.model.tensors import layer_tensors, tensors
 from tokenwire.model.vectors import (
     bfloat16_bits,
@@ -61,6 +67,7 @@ __all__ = [
     "flops_per_token",
     "from_fields",
     "from_huggingface",
+    "layer_parameters",
     "layer_runs",
     "layer_tensors",
     "learned_positions",

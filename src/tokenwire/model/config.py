@@ -77,7 +77,11 @@ class ModelConfig(Section):
     def _one_description(self) -> ModelConfig:
         if self.preset is not None and self.config is not None:
             raise ValueError("preset and config exclude each other: name one of them")
-        given = sorted(self.model_fields_set - {"preset", "config", "name"} - {k for k in self.model_fields_set if getattr(self, k) is None})
+        given = sorted(
+            self.model_fields_set
+            - {"preset", "config", "name"}
+            - {k for k in self.model_fields_set if getattr(self, k) is None}
+        )
         if (self.preset or self.config) and given:
             raise ValueError(
                 f"{given[0]} cannot stand beside {'preset' if self.preset else 'config'}: give either that or the fields"
@@ -117,7 +121,9 @@ def presets() -> tuple[str, ...]:
     True
     """
     folder = resources.files("tokenwire.model") / "catalog"
-    return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")))
+    return tuple(
+        sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    )
 
 
 @cache
@@ -128,7 +134,10 @@ def _preset_fields(name: str) -> Mapping[str, Any]:
         raise unknown("model preset", name[:80], known, where="[model]")
     file = resources.files("tokenwire.model") / "catalog" / f"{key}.toml"
     # TOML has no null, which a config.json uses for "not at all" (q_lora_rank): in a preset it is written "none".
-    return {key: None if value == "none" else value for key, value in tomllib.loads(file.read_text("utf-8")).items()}
+    return {
+        key: None if value == "none" else value
+        for key, value in tomllib.loads(file.read_text("utf-8")).items()
+    }
 
 
 def preset(name: str, vocabulary_size: int | None = None) -> Architecture:
@@ -157,7 +166,9 @@ def from_huggingface(fields: Mapping[str, Any], *, where: str = "config.json") -
     text = fields.get("text_config")
     if isinstance(text, Mapping) and text:
         # A model of text and images: what is trained on text is its text part.
-        inner = {"tie_word_embeddings": fields["tie_word_embeddings"]} if "tie_word_embeddings" in fields else {}
+        inner = (
+            {"tie_word_embeddings": fields["tie_word_embeddings"]} if "tie_word_embeddings" in fields else {}
+        )
         merged = {**inner, **text}
         merged.setdefault("model_type", {"gemma3": "gemma3_text"}.get(kind, kind))
         return from_huggingface(merged, where=f"{where} text_config")
@@ -174,7 +185,9 @@ def architecture(config: ModelConfig, vocabulary_size: int | None = None) -> Arc
     (128, 1000, 512)
     """
     if config.config is not None:
-        raise InputError(f"config = {config.config!r}", where="[model]", rule="is read by formats.hf_config.model_of")
+        raise InputError(
+            f"config = {config.config!r}", where="[model]", rule="is read by formats.hf_config.model_of"
+        )
     if config.hidden_size is None:
         return preset(config.preset or DEFAULT, vocabulary_size)
     return from_fields(config, vocabulary_size)
@@ -182,7 +195,11 @@ def architecture(config: ModelConfig, vocabulary_size: int | None = None) -> Arc
 
 def _vocabulary(size: int | None, name: str) -> int:
     if size is None:
-        raise InputError(f"model {name!r}", where="[model]", rule="takes its vocabulary from the tokenizer: give vocabulary_size")
+        raise InputError(
+            f"model {name!r}",
+            where="[model]",
+            rule="takes its vocabulary from the tokenizer: give vocabulary_size",
+        )
     if size < 1:
         raise InputError(f"vocabulary_size = {size}", where="[model]", rule="must be at least 1", nearest="1")
     return size
@@ -201,7 +218,9 @@ def from_fields(config: ModelConfig, vocabulary_size: int | None = None) -> Arch
     layers = [Layer(mixer, dense)] * count
     if config.experts:
         sparse = Layer(mixer, _experts(config, dense))
-        layers = [Layer(mixer, dense)] * min(config.dense_layers, count) + [sparse] * max(count - config.dense_layers, 0)
+        layers = [Layer(mixer, dense)] * min(config.dense_layers, count) + [sparse] * max(
+            count - config.dense_layers, 0
+        )
     elif config.active_experts or config.expert_feed_forward or config.shared_experts:
         raise InputError("experts", where="[model]", rule="is missing, though other keys speak of experts")
     return Architecture(
@@ -218,24 +237,50 @@ def _mixer(config: ModelConfig, h: int) -> Mixer:
     if config.kv_lora_rank is not None:
         nope, rope = config.qk_nope_head_dim or 128, config.qk_rope_head_dim or 64
         return LatentAttention(
-            heads, config.q_lora_rank, config.kv_lora_rank, nope, rope, config.v_head_dim or nope, qkv_bias, bias
+            heads,
+            config.q_lora_rank,
+            config.kv_lora_rank,
+            nope,
+            rope,
+            config.v_head_dim or nope,
+            qkv_bias,
+            bias,
         )
     if config.head_dim is None and h % heads:
         near = next(n for n in range(heads, 0, -1) if h % n == 0)
-        raise InputError(f"heads = {heads}", where="[model]", rule=f"must divide hidden_size = {h:,}", nearest=f"heads = {near}")
+        raise InputError(
+            f"heads = {heads}",
+            where="[model]",
+            rule=f"must divide hidden_size = {h:,}",
+            nearest=f"heads = {near}",
+        )
     kv_heads = config.kv_heads or heads
     if heads % kv_heads:
         near = next(n for n in range(min(kv_heads, heads), 0, -1) if heads % n == 0)
-        raise InputError(f"kv_heads = {kv_heads}", where="[model]", rule=f"must divide heads = {heads}", nearest=f"kv_heads = {near}")
+        raise InputError(
+            f"kv_heads = {kv_heads}",
+            where="[model]",
+            rule=f"must divide heads = {heads}",
+            nearest=f"kv_heads = {near}",
+        )
     return Attention(
         heads, kv_heads, config.head_dim or h // heads, qkv_bias, bias, config.qk_norm, window=config.window
     )
 
 
 def _experts(config: ModelConfig, dense: FeedForward) -> Experts:
-    count, active, width = config.experts or 1, config.active_experts or 1, config.expert_feed_forward or dense.width
+    count, active, width = (
+        config.experts or 1,
+        config.active_experts or 1,
+        config.expert_feed_forward or dense.width,
+    )
     if active > count:
-        raise InputError(f"active_experts = {active}", where="[model]", rule=f"must not exceed experts = {count}", nearest=str(count))
+        raise InputError(
+            f"active_experts = {active}",
+            where="[model]",
+            rule=f"must not exceed experts = {count}",
+            nearest=str(count),
+        )
     shared = FeedForward(config.shared_experts * width, config.gated, config.bias, config.activation)
     return Experts(
         count, active, width, config.gated, config.bias, shared=shared if config.shared_experts else None,

@@ -42,7 +42,9 @@ class Fields:
         name, value = self._find(names)
         if value is None:
             if default is None:
-                raise InputError(f"{names[0]}", where=self.where, rule="is missing, and this family has no default for it")
+                raise InputError(
+                    f"{names[0]}", where=self.where, rule="is missing, and this family has no default for it"
+                )
             return default
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             value = int(value)
@@ -88,7 +90,9 @@ class Fields:
     def sizes(self, *names: str) -> list[int] | None:
         """Return a list of whole numbers of at least 0, or None."""
         return self._list(
-            names, lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= LARGEST, "a list of whole numbers"
+            names,
+            lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= LARGEST,
+            "a list of whole numbers",
         )
 
     def section(self, *names: str) -> Fields:
@@ -106,7 +110,11 @@ class Fields:
 
     def wrong(self, name: str, value: Any, rule: str, nearest: str = "") -> InputError:
         """Return the error for a value that breaks a rule."""
-        shown = repr(value) if not isinstance(value, (dict, list)) else f"a {'list' if isinstance(value, list) else 'mapping'}"
+        shown = (
+            repr(value)
+            if not isinstance(value, (dict, list))
+            else f"a {'list' if isinstance(value, list) else 'mapping'}"
+        )
         return InputError(f"{name} = {shown[:60]}", where=self.where, rule=rule, nearest=nearest)
 
     def _find(self, names: Sequence[str]) -> tuple[str, Any]:

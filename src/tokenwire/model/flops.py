@@ -118,7 +118,10 @@ def _mixer_products(h: int, mixer: Mixer | None, s: int, causal: bool) -> float:
         a, d_qk = mixer.heads, mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
         rank = mixer.q_lora_rank
         q = h * a * d_qk if rank is None else rank * (h + a * d_qk + 1)
-        kv = mixer.kv_lora_rank * (h + a * (mixer.qk_nope_head_dim + mixer.v_head_dim) + 1) + h * mixer.qk_rope_head_dim
+        kv = (
+            mixer.kv_lora_rank * (h + a * (mixer.qk_nope_head_dim + mixer.v_head_dim) + 1)
+            + h * mixer.qk_rope_head_dim
+        )
         return q + kv + h * a * mixer.v_head_dim + a * (d_qk + mixer.v_head_dim) * scores
     if isinstance(mixer, DeltaNet):
         k, v = mixer.key_heads * mixer.key_head_dim, mixer.value_heads * mixer.value_head_dim

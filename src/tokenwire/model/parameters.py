@@ -53,7 +53,11 @@ def parameters(arch: Architecture) -> ParameterCount:
     experts = sum(_routed(layer, arch) for layer in arch.layers)
     idle = sum(_idle(layer, arch) for layer in arch.layers)
     total = layers + sum(by_part.values())
-    mtp = sum(t.elements for t in tensors(_only_mtp(arch)) if t.layer is not None and t.layer >= 1) if arch.mtp_layers else 0
+    mtp = (
+        sum(t.elements for t in tensors(_only_mtp(arch)) if t.layer is not None and t.layer >= 1)
+        if arch.mtp_layers
+        else 0
+    )
     return ParameterCount(
         total, total - idle, by_part["embedding"], by_part["position"], layers, experts, by_part["head"],
         by_part["other"], mtp,

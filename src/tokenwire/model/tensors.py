@@ -91,10 +91,14 @@ def _next_token_layer(arch: Architecture, index: int, layout: Layout) -> Iterato
     yield from _norm(f"layers.{index}.final_norm", "mtp", h, arch.norm, index)
 
 
-def layer_tensors(arch: Architecture, layer: Layer, index: int, layout: Layout = "separate") -> Iterator[Tensor]:
+def layer_tensors(
+    arch: Architecture, layer: Layer, index: int, layout: Layout = "separate"
+) -> Iterator[Tensor]:
     """Yield the tensors of one layer: first norm, mixer, the other norms, feed-forward."""
     names = _NORM_NAMES.get(layer.norms) or tuple(f"norm_{i}" for i in range(layer.norms))
-    norms = [list(_norm(f"layers.{index}.{name}", "norm", arch.hidden_size, arch.norm, index)) for name in names]
+    norms = [
+        list(_norm(f"layers.{index}.{name}", "norm", arch.hidden_size, arch.norm, index)) for name in names
+    ]
     for norm in norms[:1]:
         yield from norm
     if layer.mixer is not None:
@@ -116,7 +120,14 @@ def _norm(name: str, part: str, size: int, norm: Norm, layer: int | None) -> Ite
 
 
 def _linear(
-    name: str, part: str, outputs: int, inputs: int, layer: int, split: Split = "replicated", *, bias: bool = False
+    name: str,
+    part: str,
+    outputs: int,
+    inputs: int,
+    layer: int,
+    split: Split = "replicated",
+    *,
+    bias: bool = False,
 ) -> Iterator[Tensor]:
     # A row-parallel product is summed over ranks first, so its bias is added once and held whole.
     cut = {"column": 0, "row": 1}.get(split)
@@ -165,13 +176,22 @@ def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> 
             for tensor in _norm(f"{prefix}.{name}", "mixer", size, norm, layer):
                 # A weight for each head goes with its head; one over all heads needs all of it on every rank.
                 each = a.qk_norm == "each"
-                yield Tensor(tensor.name, "mixer", tensor.shape, layer, "column" if each else "replicated", 0 if each else None)
+                yield Tensor(
+                    tensor.name,
+                    "mixer",
+                    tensor.shape,
+                    layer,
+                    "column" if each else "replicated",
+                    0 if each else None,
+                )
 
 
 def _latent_attention(arch: Architecture, a: LatentAttention, layer: int, layout: Layout) -> Iterator[Tensor]:
     h = arch.hidden_size
     d_qk, prefix = a.qk_nope_head_dim + a.qk_rope_head_dim, f"layers.{layer}.attention"
-    output = list(_linear(f"{prefix}.output", "mixer", h, a.heads * a.v_head_dim, layer, "row", bias=a.output_bias))
+    output = list(
+        _linear(f"{prefix}.output", "mixer", h, a.heads * a.v_head_dim, layer, "row", bias=a.output_bias)
+    )
     if layout == "megatron":
         yield from output
     if a.q_lora_rank is None:
@@ -181,7 +201,9 @@ def _latent_attention(arch: Architecture, a: LatentAttention, layer: int, layout
         yield from _linear(f"{prefix}.q_down", "mixer", a.q_lora_rank, h, layer, bias=a.qkv_bias)
         yield Tensor(f"{prefix}.q_norm.weight", "mixer", (a.q_lora_rank,), layer)
         yield from _linear(f"{prefix}.q_up", "mixer", a.heads * d_qk, a.q_lora_rank, layer, "column")
-    yield from _linear(f"{prefix}.kv_down", "mixer", a.kv_lora_rank + a.qk_rope_head_dim, h, layer, bias=a.qkv_bias)
+    yield from _linear(
+        f"{prefix}.kv_down", "mixer", a.kv_lora_rank + a.qk_rope_head_dim, h, layer, bias=a.qkv_bias
+    )
     yield Tensor(f"{prefix}.kv_norm.weight", "mixer", (a.kv_lora_rank,), layer)
     d_kv = a.qk_nope_head_dim + a.v_head_dim
     yield from _linear(f"{prefix}.kv_up", "mixer", a.heads * d_kv, a.kv_lora_rank, layer, "column")

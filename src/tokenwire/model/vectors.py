@@ -28,7 +28,9 @@ def draw(name: str, row: int, shape: int | tuple[int, ...], seed: int) -> Floats
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(name.encode())], dtype=np.uint64)
     # The top word of the counter is the row: rows never meet, however long they are.
     counter = np.array([0, 0, 0, row], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(counter=counter, key=key)).standard_normal(shape, dtype=np.float32)
+    return np.random.Generator(np.random.Philox(counter=counter, key=key)).standard_normal(
+        shape, dtype=np.float32
+    )
 
 
 def embedding_row(arch: Architecture, token_id: int, seed: int = 0) -> Floats:
@@ -88,7 +90,9 @@ def sinusoidal_positions(positions: npt.NDArray[Any], hidden_size: int) -> Float
     return out
 
 
-def rotary_angles(positions: npt.NDArray[Any], head_dim: int, theta: float = 10_000.0) -> npt.NDArray[np.float64]:
+def rotary_angles(
+    positions: npt.NDArray[Any], head_dim: int, theta: float = 10_000.0
+) -> npt.NDArray[np.float64]:
     """Return the angles by which pairs of a head's numbers are turned, float64[len(positions), d/2] (Su et al. 2021, eq. 15).
 
     angle(p, i) = p · theta^(-2i/d).
@@ -111,7 +115,11 @@ def bfloat16_bits(values: npt.NDArray[np.float32]) -> Bits:
     # Half of the dropped range, less one where the kept part is even: that sends a tie to the even neighbour.
     rounded = (words + np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet = (words >> np.uint32(16)) | np.uint32(0x40)
-    return np.where((words & 0x7FFFFFFF) > 0x7F800000, quiet, rounded).astype(np.uint16).reshape(np.shape(values))
+    return (
+        np.where((words & 0x7FFFFFFF) > 0x7F800000, quiet, rounded)
+        .astype(np.uint16)
+        .reshape(np.shape(values))
+    )
 
 
 def bfloat16_values(bits: npt.NDArray[np.uint16]) -> Floats:

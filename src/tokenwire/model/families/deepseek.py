@@ -8,7 +8,9 @@ from tokenwire.model.families.llama import checked, decoder, heads_of
 from tokenwire.model.fields import Fields
 
 
-def latent(fields: Fields, *, heads: int, q_rank: int | None, kv_rank: int, nope: int, rope: int, value: int) -> LatentAttention:
+def latent(
+    fields: Fields, *, heads: int, q_rank: int | None, kv_rank: int, nope: int, rope: int, value: int
+) -> LatentAttention:
     """Return latent attention; ``q_lora_rank`` given as null means queries that are not compressed."""
     a = fields.size("num_attention_heads", default=heads)
     null = fields.given("q_lora_rank") and not fields.has("q_lora_rank")
@@ -21,7 +23,13 @@ def latent(fields: Fields, *, heads: int, q_rank: int | None, kv_rank: int, nope
 
 
 def dense_first(
-    fields: Fields, mixer: Mixer, dense: FeedForward, experts: Experts, count: int, first: int, fixed: bool = False
+    fields: Fields,
+    mixer: Mixer,
+    dense: FeedForward,
+    experts: Experts,
+    count: int,
+    first: int,
+    fixed: bool = False,
 ) -> list[Layer]:
     """Return the layers: ``first`` dense ones (or those that ``mlp_layer_types`` names), then experts.
 
@@ -59,7 +67,9 @@ def deepseek_v2(fields: Fields) -> Architecture:
         fields.size("n_routed_experts", default=64), fields.size("num_experts_per_tok", default=1), width,
         shared=shared_experts(fields, width, 2, bias),
     )  # fmt: skip
-    dense = FeedForward(fields.size("intermediate_size", default=11008), gated=True, bias=bias, activation="silu")
+    dense = FeedForward(
+        fields.size("intermediate_size", default=11008), gated=True, bias=bias, activation="silu"
+    )
     return decoder(
         fields, dense_first(fields, mixer, dense, experts, count, 0), vocabulary=102400, hidden=h,
         mtp_layers=fields.size("num_nextn_predict_layers", default=0, least=0, most=64),
@@ -82,7 +92,9 @@ def deepseek_v3(fields: Fields) -> Architecture:
         fields.size("num_experts_per_tok", default=4 if lite else 8), width,
         shared=shared_experts(fields, width, 1), correction_bias=True,
     )  # fmt: skip
-    dense = FeedForward(fields.size("intermediate_size", default=10240 if lite else 18432), gated=True, activation="silu")
+    dense = FeedForward(
+        fields.size("intermediate_size", default=10240 if lite else 18432), gated=True, activation="silu"
+    )
     return decoder(
         fields, dense_first(fields, mixer, dense, experts, count, 1 if lite else 3, fixed=lite),
         vocabulary=154880 if lite else 129280, hidden=h,

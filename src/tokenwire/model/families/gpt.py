@@ -25,7 +25,9 @@ def gpt2(fields: Fields) -> Architecture:
     a = _heads(fields, h, 12, "n_head", "num_attention_heads")
     attention = Attention(a, a, h // a, qkv_bias=True, output_bias=True, fused_qkv=True)
     width = fields.size("n_inner", "intermediate_size", default=4 * h) if not first else 4 * h
-    layer = Layer(attention, FeedForward(width, gated=False, bias=True, activation=activation(fields, "gelu_new")))
+    layer = Layer(
+        attention, FeedForward(width, gated=False, bias=True, activation=activation(fields, "gelu_new"))
+    )
     return decoder(
         fields, [layer] * fields.layers("n_layer", "num_hidden_layers", default=12),
         vocabulary=40478 if first else 50257, hidden=h, norm=LAYER_NORM, tied=True, positions="learned",
@@ -39,7 +41,12 @@ def gpt_bigcode(fields: Fields) -> Architecture:
     h = fields.size("n_embd", "hidden_size", default=768)
     a = _heads(fields, h, 12, "n_head", "num_attention_heads")
     attention = Attention(
-        a, 1 if fields.flag("multi_query", default=True) else a, h // a, qkv_bias=True, output_bias=True, fused_qkv=True
+        a,
+        1 if fields.flag("multi_query", default=True) else a,
+        h // a,
+        qkv_bias=True,
+        output_bias=True,
+        fused_qkv=True,
     )
     width = fields.size("n_inner", "intermediate_size", default=4 * h)
     layer = Layer(attention, FeedForward(width, gated=False, bias=True))
@@ -70,7 +77,12 @@ def gptj(fields: Fields) -> Architecture:
     a = _heads(fields, h, 16, "n_head", "num_attention_heads")
     fused = fields.word("model_type", default="gptj") == "codegen"
     width = fields.size("n_inner", "intermediate_size", default=4 * h)
-    layer = Layer(Attention(a, a, h // a, fused_qkv=fused), FeedForward(width, gated=False, bias=True), norms=1, parallel=True)
+    layer = Layer(
+        Attention(a, a, h // a, fused_qkv=fused),
+        FeedForward(width, gated=False, bias=True),
+        norms=1,
+        parallel=True,
+    )
     return decoder(
         fields, [layer] * fields.layers("n_layer", "num_hidden_layers", default=28),
         vocabulary=50400, hidden=h, norm=LAYER_NORM, head_bias=True,
@@ -104,7 +116,9 @@ def opt(fields: Fields) -> Architecture:
         Attention(a, a, h // a, qkv_bias=bias, output_bias=bias),
         FeedForward(width, gated=False, bias=bias, activation=activation(fields, "relu")),
     )
-    final = fields.flag("do_layer_norm_before", default=True) and not fields.flag("_remove_final_layer_norm", default=False)
+    final = fields.flag("do_layer_norm_before", default=True) and not fields.flag(
+        "_remove_final_layer_norm", default=False
+    )
     return decoder(
         fields, [layer] * fields.layers(default=12), vocabulary=50272, hidden=h, norm=Norm("layer", affine, affine),
         tied=True, positions="learned", position_offset=2, final_norm=final,
@@ -118,7 +132,8 @@ def bloom(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", "n_embed", "n_embd", default=64)
     a = _heads(fields, h, 8, "n_head", "num_attention_heads")
     layer = Layer(
-        Attention(a, a, h // a, qkv_bias=True, output_bias=True, fused_qkv=True), FeedForward(4 * h, gated=False, bias=True)
+        Attention(a, a, h // a, qkv_bias=True, output_bias=True, fused_qkv=True),
+        FeedForward(4 * h, gated=False, bias=True),
     )
     return decoder(
         fields, [layer] * fields.layers("n_layer", "num_hidden_layers", default=2), vocabulary=250880, hidden=h,
@@ -176,10 +191,18 @@ def phi(fields: Fields) -> Architecture:
     )  # fmt: skip
     width = fields.size("intermediate_size", default=8192)
     layer = Layer(
-        attention, FeedForward(width, gated=False, bias=True, activation=activation(fields, "gelu_new")), norms=1, parallel=True
+        attention,
+        FeedForward(width, gated=False, bias=True, activation=activation(fields, "gelu_new")),
+        norms=1,
+        parallel=True,
     )
     return decoder(
-        fields, [layer] * fields.layers(default=24), vocabulary=51200, hidden=h, norm=LAYER_NORM, head_bias=True
+        fields,
+        [layer] * fields.layers(default=24),
+        vocabulary=51200,
+        hidden=h,
+        norm=LAYER_NORM,
+        head_bias=True,
     )
 
 
@@ -192,7 +215,10 @@ def phi3(fields: Fields) -> Architecture:
         window=fields.optional_size("sliding_window", least=0) or None,
     )  # fmt: skip
     layer = Layer(
-        attention, FeedForward(fields.size("intermediate_size", default=8192), gated=True, activation="silu", fused=True)
+        attention,
+        FeedForward(
+            fields.size("intermediate_size", default=8192), gated=True, activation="silu", fused=True
+        ),
     )
     return decoder(fields, [layer] * fields.layers(default=32), vocabulary=32064, hidden=h)
 
@@ -241,7 +267,9 @@ def normed(fields: Fields) -> Architecture:
         qk_norm=qk_norm, qk_norm_bias=name == "persimmon", fused_qkv=name == "persimmon",
     )  # fmt: skip
     width = fields.size("intermediate_size", default=row["f"])
-    layer = Layer(attention, FeedForward(width, row["gated"], mlp_bias, activation(fields, "silu")), norms, parallel)
+    layer = Layer(
+        attention, FeedForward(width, row["gated"], mlp_bias, activation(fields, "silu")), norms, parallel
+    )
     return decoder(
         fields, [layer] * fields.layers(default=row["L"]), vocabulary=row["V"], hidden=h, norm=row["norm"],
         tied=row.get("tied", False),

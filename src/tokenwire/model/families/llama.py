@@ -14,14 +14,18 @@ RMS = Norm("rms")
 LAYER_NORM = Norm("layer", bias=True)
 
 
-def heads_of(fields: Fields, *, heads: int, kv_heads: int | None, head_dim: int | None = None, **options: Any) -> Attention:
+def heads_of(
+    fields: Fields, *, heads: int, kv_heads: int | None, head_dim: int | None = None, **options: Any
+) -> Attention:
     """Return the attention of a configuration; a missing KV count means as many as queries, a missing d means h/a."""
     h = fields.size("hidden_size", "n_embd", "d_model", default=4096)
     a = fields.size("num_attention_heads", "n_head", default=heads)
     g = fields.size("num_key_value_heads", default=kv_heads or a)
     d = fields.size("head_dim", default=head_dim or max(h // a, 1))
     if not fields.has("head_dim") and head_dim is None and h % a:
-        raise fields.wrong("hidden_size", h, f"must be divisible by the {a} attention heads where no head_dim is given")
+        raise fields.wrong(
+            "hidden_size", h, f"must be divisible by the {a} attention heads where no head_dim is given"
+        )
     if a % g:
         raise fields.wrong("num_key_value_heads", g, f"must divide the {a} attention heads")
     return Attention(a, g, d, **options)
@@ -39,7 +43,14 @@ def windows(fields: Fields, count: int, attention: Attention, default: int | Non
 
 
 def decoder(
-    fields: Fields, layers: Sequence[Layer], *, vocabulary: int, hidden: int, norm: Norm = RMS, tied: bool = False, **options: Any
+    fields: Fields,
+    layers: Sequence[Layer],
+    *,
+    vocabulary: int,
+    hidden: int,
+    norm: Norm = RMS,
+    tied: bool = False,
+    **options: Any,
 ) -> Architecture:
     """Return the architecture of a decoder with the usual keys for everything around its layers."""
     return Architecture(
@@ -49,7 +60,12 @@ def decoder(
         hidden_size=hidden,
         layers=tuple(layers),
         norm=norm,
-        max_positions=fields.size("max_position_embeddings", "n_positions", "max_seq_len", default=options.pop("positions_default", 2048)),
+        max_positions=fields.size(
+            "max_position_embeddings",
+            "n_positions",
+            "max_seq_len",
+            default=options.pop("positions_default", 2048),
+        ),
         tied_embeddings=fields.flag("tie_word_embeddings", default=tied),
         rope_theta=rope_theta(fields),
         **options,
@@ -60,7 +76,9 @@ def rope_theta(fields: Fields) -> float:
     """Return the base of the rotary angles: a key of its own in older files, in ``rope_parameters`` since."""
     rope = fields.values.get("rope_parameters")
     inside = Fields(rope if isinstance(rope, dict) else {}, fields.where)
-    return (inside if inside.has("rope_theta") else fields).number("rope_theta", "rotary_emb_base", default=10_000.0)
+    return (inside if inside.has("rope_theta") else fields).number(
+        "rope_theta", "rotary_emb_base", default=10_000.0
+    )
 
 
 # Defaults: h, f, L, a, g, V, tied, and what the layers have.
@@ -109,7 +127,11 @@ def dense(fields: Fields) -> Architecture:
         qkv_bias=bias, output_bias=output, qk_norm=row.get("qk_norm", "none"),
     )  # fmt: skip
     if name == "helium" and attention.heads * attention.head_dim != hidden:
-        raise fields.wrong("head_dim", attention.head_dim, f"times the {attention.heads} heads must be hidden_size = {hidden}")
+        raise fields.wrong(
+            "head_dim",
+            attention.head_dim,
+            f"times the {attention.heads} heads must be hidden_size = {hidden}",
+        )
     feed_forward = FeedForward(
         fields.size("intermediate_size", default=row["f"]), row.get("gated", True), flag_of(fields, row.get("mlp_bias")),
         activation(fields, row.get("act", "silu")), row.get("fused_ffn", False),
@@ -118,7 +140,11 @@ def dense(fields: Fields) -> Architecture:
     parts = windows(fields, count, attention, row.get("window"))
     made = {part: Layer(part, feed_forward, norms=row.get("norms", 2)) for part in set(parts)}
     return decoder(
-        fields, [made[part] for part in parts], vocabulary=row["V"], hidden=hidden, tied=row.get("tied", False)
+        fields,
+        [made[part] for part in parts],
+        vocabulary=row["V"],
+        hidden=hidden,
+        tied=row.get("tied", False),
     )
 
 
@@ -131,7 +157,9 @@ def flag_of(fields: Fields, names: str | tuple[str, ...] | bool | None, default:
 
 def activation(fields: Fields, default: str) -> str:
     """Return the name of the activation."""
-    return fields.word("hidden_act", "hidden_activation", "activation_function", "activation", default=default)
+    return fields.word(
+        "hidden_act", "hidden_activation", "activation_function", "activation", default=default
+    )
 
 
 def _given(fields: Fields, *names: str) -> dict[str, Any]:
@@ -159,7 +187,9 @@ def experts_everywhere(fields: Fields) -> Architecture:
         qkv_bias=bias, output_bias=bias, qk_norm=row.get("qk_norm", "none"),
         window=fields.optional_size("sliding_window", least=0) or None,
     )  # fmt: skip
-    shared_width = fields.size("shared_intermediate_size", default=0, least=0) if name == "granitemoeshared" else 0
+    shared_width = (
+        fields.size("shared_intermediate_size", default=0, least=0) if name == "granitemoeshared" else 0
+    )
     experts = Experts(
         fields.size("num_local_experts", "num_experts", default=row["E"]),
         fields.size("num_experts_per_tok", default=row["k"]),
@@ -172,7 +202,13 @@ def experts_everywhere(fields: Fields) -> Architecture:
     layers = [Layer(attention, experts)] * fields.layers(default=row["L"])
     head_bias = name == "phimoe" and fields.flag("lm_head_bias", default=False)
     return decoder(
-        fields, layers, vocabulary=row["V"], hidden=hidden, norm=norm, tied=row.get("tied", False), head_bias=head_bias
+        fields,
+        layers,
+        vocabulary=row["V"],
+        hidden=hidden,
+        norm=norm,
+        tied=row.get("tied", False),
+        head_bias=head_bias,
     )
 
 
@@ -191,7 +227,10 @@ def checked(fields: Fields, experts: Experts) -> Experts:
     """Return the experts. Raises ``InputError`` where more are active than there are."""
     if experts.active > experts.count:
         raise fields.wrong(
-            "num_experts_per_tok", experts.active, f"must not exceed the {experts.count} experts", str(experts.count)
+            "num_experts_per_tok",
+            experts.active,
+            f"must not exceed the {experts.count} experts",
+            str(experts.count),
         )
     return experts
 
@@ -215,12 +254,15 @@ def qwen_moe(fields: Fields) -> Architecture:
         fields.size("moe_intermediate_size", default=1408 if second else 768),
         shared=FeedForward(shared, gated=True, activation="silu") if shared else None, shared_gate=bool(shared),
     ))  # fmt: skip
-    dense_part = FeedForward(fields.size("intermediate_size", default=5632 if second else 6144), gated=True, activation="silu")
+    dense_part = FeedForward(
+        fields.size("intermediate_size", default=5632 if second else 6144), gated=True, activation="silu"
+    )
     step = fields.size("decoder_sparse_step", default=1)
     only_dense = set(fields.sizes("mlp_only_layers") or [])
     sparse, plain = Layer(attention, experts), Layer(attention, dense_part)
     layers = [
-        sparse if i not in only_dense and (i + 1) % step == 0 else plain for i in range(fields.layers(default=24))
+        sparse if i not in only_dense and (i + 1) % step == 0 else plain
+        for i in range(fields.layers(default=24))
     ]
     return decoder(fields, layers, vocabulary=151936, hidden=hidden)
 
@@ -242,5 +284,9 @@ def gpt_oss(fields: Fields) -> Architecture:
     window = fields.size("sliding_window", default=128)
     local = replace(attention, window=window)
     kinds = fields.words("layer_types")
-    parts = windows(fields, count, attention, window) if kinds else [local if i % 2 == 0 else attention for i in range(count)]
+    parts = (
+        windows(fields, count, attention, window)
+        if kinds
+        else [local if i % 2 == 0 else attention for i in range(count)]
+    )
     return decoder(fields, [Layer(part, experts) for part in parts], vocabulary=201088, hidden=hidden)

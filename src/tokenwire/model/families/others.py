@@ -15,7 +15,12 @@ def llama4(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=5120)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=40, kv_heads=8, head_dim=128, qkv_bias=bias, output_bias=bias
+        Fields({**fields.values, "hidden_size": h}, fields.where),
+        heads=40,
+        kv_heads=8,
+        head_dim=128,
+        qkv_bias=bias,
+        output_bias=bias,
     )
     width = fields.size("intermediate_size", default=8192)
     experts = checked(fields, Experts(
@@ -36,9 +41,14 @@ def minicpm3(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=2560)
     mixer = latent(fields, heads=40, q_rank=768, kv_rank=256, nope=64, rope=32, value=64)
     wide = FeedForward(
-        fields.size("intermediate_size", default=6400), gated=True, bias=fields.flag("mlp_bias", default=False), activation="silu"
+        fields.size("intermediate_size", default=6400),
+        gated=True,
+        bias=fields.flag("mlp_bias", default=False),
+        activation="silu",
     )
-    return decoder(fields, [Layer(mixer, wide)] * fields.layers(default=62), vocabulary=73448, hidden=h, tied=True)
+    return decoder(
+        fields, [Layer(mixer, wide)] * fields.layers(default=62), vocabulary=73448, hidden=h, tied=True
+    )
 
 
 @family("ernie4_5_moe")
@@ -47,15 +57,24 @@ def ernie_moe(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=2560)
     bias = fields.flag("use_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=20, kv_heads=4, qkv_bias=bias, output_bias=bias
+        Fields({**fields.values, "hidden_size": h}, fields.where),
+        heads=20,
+        kv_heads=4,
+        qkv_bias=bias,
+        output_bias=bias,
     )
-    width, shared = fields.size("moe_intermediate_size", default=1536), fields.size("moe_num_shared_experts", default=2, least=0)
+    width, shared = (
+        fields.size("moe_intermediate_size", default=1536),
+        fields.size("moe_num_shared_experts", default=2, least=0),
+    )
     experts = checked(fields, Experts(
         fields.size("moe_num_experts", "num_experts", default=64), fields.size("moe_k", "num_experts_per_tok", default=6), width,
         shared=FeedForward(shared * width, gated=True, bias=bias, activation="silu") if shared else None, correction_bias=True,
         correction_parameter=True,
     ))  # fmt: skip
-    dense = FeedForward(fields.size("intermediate_size", default=12288), gated=True, bias=bias, activation="silu")
+    dense = FeedForward(
+        fields.size("intermediate_size", default=12288), gated=True, bias=bias, activation="silu"
+    )
     count, every = fields.layers(default=28), fields.size("moe_layer_interval", default=1)
     first = fields.size("moe_layer_start_index", default=1, least=0)
     last = count - 1
@@ -82,7 +101,11 @@ def dbrx(fields: Fields) -> Architecture:
     ))  # fmt: skip
     layer = Layer(Attention(a, g, h // a, fused_qkv=True), experts)
     return decoder(
-        fields, [layer] * fields.layers("n_layers", "num_hidden_layers", default=24), vocabulary=32000, hidden=h, norm=Norm("layer")
+        fields,
+        [layer] * fields.layers("n_layers", "num_hidden_layers", default=24),
+        vocabulary=32000,
+        hidden=h,
+        norm=Norm("layer"),
     )
 
 
@@ -95,7 +118,12 @@ def xglm(fields: Fields) -> Architecture:
         raise fields.wrong("attention_heads", a, f"must divide the hidden size {h}")
     layer = Layer(
         Attention(a, a, h // a, qkv_bias=True, output_bias=True),
-        FeedForward(fields.size("ffn_dim", default=4096), gated=False, bias=True, activation=activation(fields, "gelu")),
+        FeedForward(
+            fields.size("ffn_dim", default=4096),
+            gated=False,
+            bias=True,
+            activation=activation(fields, "gelu"),
+        ),
     )
     return decoder(
         fields, [layer] * fields.layers("num_layers", "num_hidden_layers", default=24), vocabulary=256008, hidden=h,

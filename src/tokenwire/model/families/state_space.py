@@ -46,7 +46,12 @@ def mamba2(fields: Fields) -> Architecture:
     heads, head_dim = fields.size("num_heads", default=128), fields.size("head_dim", default=64)
     inner = int(fields.number("expand", default=2) * h)
     if inner != heads * head_dim:
-        raise fields.wrong("num_heads", heads, f"num_heads·head_dim must be expand·hidden_size = {inner}", str(inner // head_dim))
+        raise fields.wrong(
+            "num_heads",
+            heads,
+            f"num_heads·head_dim must be expand·hidden_size = {inner}",
+            str(inner // head_dim),
+        )
     block = _mamba2(
         fields, inner, fields.size("state_size", default=128), fields.size("conv_kernel", default=4), heads, head_dim,
         fields.size("n_groups", default=8), "use_bias", "use_conv_bias",
@@ -56,7 +61,15 @@ def mamba2(fields: Fields) -> Architecture:
 
 
 def _mamba2(
-    fields: Fields, inner: int, state: int, kernel: int, heads: int, head_dim: int, groups: int, bias: str, conv_bias: str
+    fields: Fields,
+    inner: int,
+    state: int,
+    kernel: int,
+    heads: int,
+    head_dim: int,
+    groups: int,
+    bias: str,
+    conv_bias: str,
 ) -> StateSpace:
     if heads % groups:
         raise fields.wrong("groups", groups, f"must divide the {heads} heads of the state-space block")
@@ -72,7 +85,9 @@ def _mamba2_of_hybrid(fields: Fields, h: int) -> StateSpace:
     given = fields.values.get("mamba_d_head")
     head_dim = inner // heads if given in (None, "auto") else fields.size("mamba_d_head")
     if head_dim * heads != inner:
-        raise fields.wrong("mamba_n_heads", heads, f"mamba_n_heads·mamba_d_head must be mamba_expand·hidden_size = {inner}")
+        raise fields.wrong(
+            "mamba_n_heads", heads, f"mamba_n_heads·mamba_d_head must be mamba_expand·hidden_size = {inner}"
+        )
     return _mamba2(
         fields, inner, fields.size("mamba_d_state", default=256), fields.size("mamba_d_conv", default=4), heads, head_dim,
         fields.size("mamba_n_groups", default=1), "mamba_proj_bias", "mamba_conv_bias",
@@ -83,7 +98,9 @@ def _mamba2_of_hybrid(fields: Fields, h: int) -> StateSpace:
 def jamba(fields: Fields) -> Architecture:
     """Jamba (AI21): Mamba blocks with one attention layer in eight, experts in every second layer."""
     h = fields.size("hidden_size", default=4096)
-    attention = heads_of(Fields({**fields.values, "hidden_size": h, "head_dim": None}, fields.where), heads=32, kv_heads=8)
+    attention = heads_of(
+        Fields({**fields.values, "hidden_size": h, "head_dim": None}, fields.where), heads=32, kv_heads=8
+    )
     block = StateSpace(
         1, int(fields.number("mamba_expand", default=2) * h), fields.size("mamba_d_state", default=16),
         fields.size("mamba_d_conv", default=4), dt_rank=_dt_rank(fields, h, "mamba_dt_rank"),
@@ -93,9 +110,19 @@ def jamba(fields: Fields) -> Architecture:
     width = fields.size("intermediate_size", default=14336)
     dense = FeedForward(width, gated=True, activation="silu")
     count = fields.size("num_experts", default=16)
-    sparse = checked(fields, Experts(count, fields.size("num_experts_per_tok", default=2), width)) if count > 1 else dense
-    a_period, a_offset = fields.size("attn_layer_period", default=8), fields.size("attn_layer_offset", default=4, least=0)
-    e_period, e_offset = fields.size("expert_layer_period", default=2), fields.size("expert_layer_offset", default=1, least=0)
+    sparse = (
+        checked(fields, Experts(count, fields.size("num_experts_per_tok", default=2), width))
+        if count > 1
+        else dense
+    )
+    a_period, a_offset = (
+        fields.size("attn_layer_period", default=8),
+        fields.size("attn_layer_offset", default=4, least=0),
+    )
+    e_period, e_offset = (
+        fields.size("expert_layer_period", default=2),
+        fields.size("expert_layer_offset", default=1, least=0),
+    )
     layers = [
         _shared(
             attention if i % a_period == a_offset else block, sparse if i % e_period == e_offset else dense
@@ -120,11 +147,18 @@ def bamba(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=4096)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=8, qkv_bias=bias, output_bias=bias
+        Fields({**fields.values, "hidden_size": h}, fields.where),
+        heads=32,
+        kv_heads=8,
+        qkv_bias=bias,
+        output_bias=bias,
     )
     block = _mamba2_of_hybrid(fields, h)
     wide = FeedForward(
-        fields.size("intermediate_size", default=14336), gated=True, bias=fields.flag("mlp_bias", default=False), activation="silu"
+        fields.size("intermediate_size", default=14336),
+        gated=True,
+        bias=fields.flag("mlp_bias", default=False),
+        activation="silu",
     )
     count = fields.layers(default=32)
     kinds = fields.words("layers_block_type", "layer_types")
@@ -147,13 +181,19 @@ def granite_hybrid(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=4096)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=None, qkv_bias=bias, output_bias=bias
+        Fields({**fields.values, "hidden_size": h}, fields.where),
+        heads=32,
+        kv_heads=None,
+        qkv_bias=bias,
+        output_bias=bias,
     )
     count = fields.layers(default=32)
     kinds = fields.words("layer_types", "layers_block_type") or ["mamba"] * count
     if len(kinds) != count:
         raise fields.wrong("layer_types", kinds, f"must name the {count} layers")
-    shared = FeedForward(fields.size("shared_intermediate_size", default=1024), gated=True, activation="silu", fused=True)
+    shared = FeedForward(
+        fields.size("shared_intermediate_size", default=1024), gated=True, activation="silu", fused=True
+    )
     # Zero experts: a dense model, whose feed-forward is the shared part.
     number = fields.size("num_local_experts", default=8, least=0)
     part: FeedForward | Experts = shared
@@ -164,7 +204,9 @@ def granite_hybrid(fields: Fields) -> Architecture:
     block = None if all(_is_attention(kind) for kind in kinds) else _mamba2_of_hybrid(fields, h)
     layers = [_shared(attention if _is_attention(kind) else block, part) for kind in kinds]
     rope = fields.word("position_embedding_type", default="none")
-    return decoder(fields, layers, vocabulary=32000, hidden=h, positions="rotary" if rope == "rope" else "none")
+    return decoder(
+        fields, layers, vocabulary=32000, hidden=h, positions="rotary" if rope == "rope" else "none"
+    )
 
 
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -178,7 +220,9 @@ def nemotron_h(fields: Fields) -> Architecture:
     if kinds is None:
         pattern = fields.word("hybrid_override_pattern", default="ME*-")
         if unknown := set(pattern) - set(_PATTERN):
-            raise fields.wrong("hybrid_override_pattern", pattern, f"knows only {' '.join(_PATTERN)}, not {min(unknown)!r}")
+            raise fields.wrong(
+                "hybrid_override_pattern", pattern, f"knows only {' '.join(_PATTERN)}, not {min(unknown)!r}"
+            )
         kinds = [_PATTERN[letter] for letter in pattern]
     attention = heads_of(
         Fields({**fields.values, "hidden_size": h, "head_dim": fields.optional_size("head_dim", "attention_head_dim")}, fields.where),
@@ -191,7 +235,9 @@ def nemotron_h(fields: Fields) -> Architecture:
         head_dim, fields.size("n_groups", default=8), "use_bias", "use_conv_bias",
     )  # fmt: skip
     mlp_bias = fields.flag("mlp_bias", default=False)
-    wide = FeedForward(fields.size("intermediate_size", default=21504), gated=False, bias=mlp_bias, activation="relu2")
+    wide = FeedForward(
+        fields.size("intermediate_size", default=21504), gated=False, bias=mlp_bias, activation="relu2"
+    )
     layers = []
     for kind in kinds:
         if kind in ("mamba", "linear_attention"):
@@ -203,9 +249,13 @@ def nemotron_h(fields: Fields) -> Architecture:
         elif kind == "moe":
             layers.append(_shared(None, _nemotron_experts(fields, mlp_bias), 1))
         else:
-            raise fields.wrong("layers_block_type", kind, "must be linear_attention, full_attention, mlp or moe")
+            raise fields.wrong(
+                "layers_block_type", kind, "must be linear_attention, full_attention, mlp or moe"
+            )
     # This family ties nothing, whatever tie_word_embeddings says (modeling_nemotron_h.py, _tied_weights_keys).
-    return replace(decoder(fields, layers, vocabulary=131072, hidden=h, positions="none"), tied_embeddings=False)
+    return replace(
+        decoder(fields, layers, vocabulary=131072, hidden=h, positions="none"), tied_embeddings=False
+    )
 
 
 def _nemotron_experts(fields: Fields, bias: bool) -> Experts:
@@ -233,21 +283,33 @@ def qwen3_next(fields: Fields) -> Architecture:
         fields.size("linear_conv_kernel_dim", default=4),
     )  # fmt: skip
     if delta.value_heads % delta.key_heads:
-        raise fields.wrong("linear_num_key_heads", delta.key_heads, f"must divide the {delta.value_heads} value heads")
+        raise fields.wrong(
+            "linear_num_key_heads", delta.key_heads, f"must divide the {delta.value_heads} value heads"
+        )
     count = fields.layers(default=48)
     every = fields.size("full_attention_interval", default=4)
-    kinds = fields.words("layer_types") or ["linear_attention" if (i + 1) % every else "full_attention" for i in range(count)]
+    kinds = fields.words("layer_types") or [
+        "linear_attention" if (i + 1) % every else "full_attention" for i in range(count)
+    ]
     if len(kinds) != count:
         raise fields.wrong("layer_types", kinds, f"must name the {count} layers")
-    shared = FeedForward(fields.size("shared_expert_intermediate_size", default=512), gated=True, activation="silu")
+    shared = FeedForward(
+        fields.size("shared_expert_intermediate_size", default=512), gated=True, activation="silu"
+    )
     experts = checked(fields, Experts(
         fields.size("num_experts", "num_local_experts", default=512), fields.size("num_experts_per_tok", default=10),
         fields.size("moe_intermediate_size", default=512), shared=shared, shared_gate=True,
     ))  # fmt: skip
     dense = FeedForward(fields.size("intermediate_size", default=5632), gated=True, activation="silu")
-    step, only_dense = fields.size("decoder_sparse_step", default=1), set(fields.sizes("mlp_only_layers") or [])
+    step, only_dense = (
+        fields.size("decoder_sparse_step", default=1),
+        set(fields.sizes("mlp_only_layers") or []),
+    )
     layers = [
-        _shared(attention if _is_attention(kind) else delta, experts if i not in only_dense and (i + 1) % step == 0 else dense)
+        _shared(
+            attention if _is_attention(kind) else delta,
+            experts if i not in only_dense and (i + 1) % step == 0 else dense,
+        )
         for i, kind in enumerate(kinds)
     ]
     return decoder(fields, layers, vocabulary=151936, hidden=h)

@@ -55,9 +55,15 @@ def forward(
     cuts = _stages(arch, stages)
     last = len(cuts) - 1 if upto_stage is None else upto_stage
     if not 0 <= last < len(cuts):
-        raise InputError(f"upto_stage = {upto_stage}", rule=f"there are stages 0 to {len(cuts) - 1}", nearest=str(len(cuts) - 1))
+        raise InputError(
+            f"upto_stage = {upto_stage}",
+            rule=f"there are stages 0 to {len(cuts) - 1}",
+            nearest=str(len(cuts) - 1),
+        )
     rows = vocabulary_rows or -(-arch.vocabulary_size // tp) * tp
-    _check(arch, ids, labels, tp, sequence_parallel, rows, [layer for cut in cuts[: last + 1] for layer in cut])
+    _check(
+        arch, ids, labels, tp, sequence_parallel, rows, [layer for cut in cuts[: last + 1] for layer in cut]
+    )
     run = _Run(arch, seed, tp, sequence_parallel, rows, record)
     x = run.embedded(ids)
     for stage, layers in enumerate(cuts[: last + 1]):
@@ -77,7 +83,9 @@ def forward(
 class _Run:
     """One pass over the ranks of a tensor-parallel group; ``stage`` is where it is."""
 
-    def __init__(self, arch: Architecture, seed: int, tp: int, sequence_parallel: bool, rows: int, record: bool) -> None:
+    def __init__(
+        self, arch: Architecture, seed: int, tp: int, sequence_parallel: bool, rows: int, record: bool
+    ) -> None:
         self.arch, self.seed, self.tp, self.rows, self.record = arch, seed, tp, rows, record
         # Megatron has no sequence parallelism without tensor parallelism.
         self.cut = sequence_parallel and tp > 1
@@ -131,7 +139,8 @@ class _Run:
         owner = seen // (self.rows // self.tp)
         # A rank has zeros for tokens whose rows are with another.
         partial = [
-            np.where((owner == rank)[:, None], table, np.float32(0))[where.reshape(ids.shape)] for rank in range(self.tp)
+            np.where((owner == rank)[:, None], table, np.float32(0))[where.reshape(ids.shape)]
+            for rank in range(self.tp)
         ]
         fixed: Floats | None = None
         if arch.positions == "learned":
@@ -226,12 +235,20 @@ def _stages(arch: Architecture, stages: int | Sequence[Sequence[int]]) -> list[l
         return [list(range(i * each, (i + 1) * each)) for i in range(stages)]
     cuts = [list(cut) for cut in stages]
     if [layer for cut in cuts for layer in cut] != list(range(count)) or not all(cuts):
-        raise InputError("stages", rule=f"must name the {count} layers once each, in order, at least one a stage")
+        raise InputError(
+            "stages", rule=f"must name the {count} layers once each, in order, at least one a stage"
+        )
     return cuts
 
 
 def _check(
-    arch: Architecture, ids: npt.NDArray[Any], labels: npt.NDArray[Any] | None, tp: int, sequence_parallel: bool, rows: int, layers: list[int]
+    arch: Architecture,
+    ids: npt.NDArray[Any],
+    labels: npt.NDArray[Any] | None,
+    tp: int,
+    sequence_parallel: bool,
+    rows: int,
+    layers: list[int],
 ) -> None:
     if ids.ndim != 2 or not ids.size:
         raise InputError(f"ids of shape {ids.shape}", rule="must be [b, s], at least one token")
@@ -239,18 +256,29 @@ def _check(
         if tokens is None:
             continue
         if tokens.shape != ids.shape:
-            raise InputError(f"labels of shape {tokens.shape}", rule=f"must have the shape of the ids, {ids.shape}")
+            raise InputError(
+                f"labels of shape {tokens.shape}", rule=f"must have the shape of the ids, {ids.shape}"
+            )
         if not 0 <= int(tokens.min()) <= int(tokens.max()) < arch.vocabulary_size:
-            raise InputError(f"{name} id {int(tokens.max())}", rule=f"the vocabulary has ids 0 to {arch.vocabulary_size - 1:,}")
+            raise InputError(
+                f"{name} id {int(tokens.max())}",
+                rule=f"the vocabulary has ids 0 to {arch.vocabulary_size - 1:,}",
+            )
     s = ids.shape[1]
     if tp < 1 or rows % tp or rows < arch.vocabulary_size:
         raise InputError(f"tp = {tp}", rule=f"must divide the {rows:,} rows of the padded vocabulary")
     if sequence_parallel and s % tp:
-        raise InputError(f"sequence of {s} tokens", rule=f"must be divisible by tp = {tp}", nearest=str(max(s // tp, 1) * tp))
+        raise InputError(
+            f"sequence of {s} tokens",
+            rule=f"must be divisible by tp = {tp}",
+            nearest=str(max(s // tp, 1) * tp),
+        )
     for layer in {arch.layers[index] for index in layers}:
         mixer, part = layer.mixer, layer.feed_forward
         if isinstance(mixer, Attention) and (mixer.heads % tp or mixer.kv_heads % tp):
-            raise InputError(f"tp = {tp}", rule=f"must divide the {mixer.heads} heads and {mixer.kv_heads} KV heads")
+            raise InputError(
+                f"tp = {tp}", rule=f"must divide the {mixer.heads} heads and {mixer.kv_heads} KV heads"
+            )
         if isinstance(part, FeedForward) and part.width % tp:
             raise InputError(f"tp = {tp}", rule=f"must divide the feed-forward width {part.width:,}")
     if arch.embedding_size not in (None, arch.hidden_size) or arch.embedding_norm:
@@ -260,5 +288,6 @@ def _check(
     work = ids.size * sum(layer_parameters(arch, arch.layers[index]) for index in layers)
     if work > LIMIT:
         raise InputError(
-            f"a forward pass of {arch.name} over {ids.size:,} tokens", rule=f"is {work:.1e} multiplications, more than {LIMIT:.0e}"
+            f"a forward pass of {arch.name} over {ids.size:,} tokens",
+            rule=f"is {work:.1e} multiplications, more than {LIMIT:.0e}",
         )

@@ -70,7 +70,8 @@ def layer_weights(arch: Architecture, index: int, seed: int) -> LayerWeights:
     plain = isinstance(a, Attention) and a.qk_norm == "none" and not a.sinks and not a.gate and a.key_bias
     if not plain or not isinstance(f, FeedForward) or layer.norms != 2 or layer.parallel:
         raise InputError(
-            f"model {arch.name}", rule=f"layer {index} is not of the GPT-2 or Llama kind, the only ones with a forward pass"
+            f"model {arch.name}",
+            rule=f"layer {index} is not of the GPT-2 or Llama kind, the only ones with a forward pass",
         )
     assert isinstance(a, Attention)
     prefix, end = f"layers.{index}", 1 / math.sqrt(2 * len(arch.layers))
