@@ -6,18 +6,26 @@ rank grid, the process groups with their members, the pipeline stages with their
 which tensor a rank holds, with the bytes of weights, gradients and optimizer state.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from tokenwire.plan.base import PlanConfig
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.plan import Plan, Stage, read_plan, resolve
 from tokenwire.plan.training import TrainingConfig
 
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tokenwire.model.architecture import Architecture
+
 __all__ = ["Grid", "Plan", "PlanConfig", "Stage", "TrainingConfig", "holdings", "read_plan", "resolve"]
 
 
-def __getattr__(name: str) -> object:
-    # holdings needs polars and the list of tensors: heavier than a plan has to be.
-    if name == "holdings":
-        from tokenwire.plan.shards import holdings
+def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
+    """Return which slice of which tensor ``rank`` holds, with its bytes: see ``shards.holdings``."""
+    # Needs polars and the list of tensors: heavier than a plan has to be.
+    from tokenwire.plan import shards
 
-        return holdings
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return shards.holdings(arch, plan, rank)

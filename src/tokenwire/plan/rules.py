@@ -66,12 +66,23 @@ def hold(choice: Choice, rules: Rules) -> None:
 
 
 def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
+    # A value for which every rule holds; where another rule is broken besides, one for which at least this rule holds.
+    partly = ""
     for section, key in ((broken.section, broken.key), *broken.mend):
         for value in _candidates(choice.value(section, key)):
-            if not any(True for _ in rules(choice.changed(section, key, value))):
-                shown = str(value).lower() if isinstance(value, bool) else value
-                return f"{key} = {shown}" if section == broken.section else f"[{section}] {key} = {shown}"
-    return ""
+            left = list(rules(choice.changed(section, key, value)))
+            shown = f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
+            if section != broken.section:
+                shown = f"[{section}] {shown}"
+            if not left:
+                return shown
+            if not partly and all(_kind(other) != _kind(broken) for other in left):
+                partly = shown
+    return partly
+
+
+def _kind(broken: Broken) -> str:
+    return broken.section + "".join(c for c in broken.rule if not c.isdigit())
 
 
 def _candidates(value: object) -> Iterator[object]:

@@ -20,6 +20,9 @@ Op = Literal[
 ]  # fmt: skip
 Phase = Literal["data", "forward", "backward", "gradients", "optimizer", "loss", "setup"]
 
+PHASES: tuple[Phase, ...] = ("setup", "data", "forward", "backward", "gradients", "optimizer", "loss")
+"""The phases in the order of a step."""
+
 COLUMNS = (
     "stage", "op", "group", "group_size", "phase", "count", "elements", "dtype", "bytes", "parallelism", "what", "peer",
     "layers", "formula", "values", "source", "why",

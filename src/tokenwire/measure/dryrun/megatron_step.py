@@ -28,7 +28,8 @@ _TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, 
 
 def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
-    phase, calls = Phase(), []
+    phase = Phase()
+    calls: list[Call] = []
     with _fake_world(rank, plan.world), _on_cpu(), recorder(phase, calls):
         one_step = _built(arch, plan, phase)
         construction = list(calls)
@@ -57,7 +58,7 @@ def _fake_world(rank: int, world: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-class _CpuForCuda(TorchFunctionMode):
+class _CpuForCuda(TorchFunctionMode):  # type: ignore[misc]
     """Answers on the CPU what asks for a CUDA device, and names CPU tensor types as CUDA's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -109,9 +110,9 @@ def _on_cpu() -> Iterator[None]:
         patch(mock.patch.object(dist, "all_to_all_single", all_to_all_single))
         patch(mock.patch.object(torch.distributed, "all_to_all_single", all_to_all_single))
         for module in _modules_with("get_cuda_rng_tracker"):
-            patch(mock.patch.object(module, "get_cuda_rng_tracker", lambda *a, **k: tracker))
+            patch(mock.patch.object(module, "get_cuda_rng_tracker", return_value=tracker))
         for name in ("_get_all_rng_states", "_set_all_rng_states"):
-            patch(mock.patch.object(megatron_random, name, lambda *a, **k: ()))
+            patch(mock.patch.object(megatron_random, name, return_value=()))
         patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
         if not getattr(parallel_state, "HAVE_EINOPS", True):
             patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))

@@ -20,7 +20,7 @@ from tokenwire.step.dialects.megatron import (
     tensor_parallel,
 )
 from tokenwire.step.dialects.megatron.sizes import Sizes
-from tokenwire.step.operation import Operation
+from tokenwire.step.operation import PHASES, Operation
 
 _MECHANISMS = (
     small.data, tensor_parallel.operations, context_parallel.operations, experts.operations, pipeline.operations,
@@ -32,5 +32,5 @@ def operations(arch: Architecture, plan: Plan) -> Iterable[Operation]:
     """Yield the rows of every stage, stage by stage, in the order of the phases of a step."""
     sizes = Sizes.of(arch, plan)
     for stage in plan.stages:
-        for mechanism in _MECHANISMS:
-            yield from mechanism(sizes, stage)
+        rows = [row for mechanism in _MECHANISMS for row in mechanism(sizes, stage)]
+        yield from sorted(rows, key=lambda row: PHASES.index(row.phase))

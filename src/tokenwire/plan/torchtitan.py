@@ -1,0 +1,129 @@
+"""The ``[plan]`` section of a torchtitan run: FSDP2, HSDP, tensor, pipeline and context parallelism by its own names.
+
+Names and defaults: pytorch/torchtitan v0.2.2, torchtitan/config/job_config.py (Parallelism, Training,
+ActivationCheckpoint). The sizes are also read by their long names (``tensor_parallel_degree`` ...). ``[training]
+micro_batch`` is torchtitan's ``local_batch_size``, with a pipeline its ``pipeline_parallel_microbatch_size``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from tokenwire.config import Positive
+from tokenwire.plan.base import PlanConfig, Sharding
+
+if TYPE_CHECKING:
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan.plan import Plan
+    from tokenwire.plan.training import TrainingConfig
+
+LONG_NAMES = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+    "expert_tensor_parallel_degree": "etp",
+    "reshard_after_forward": "fsdp_reshard_after_forward",
+}
+"""torchtitan's (and FSDP2's) longer names of the same option, and the name that this section keeps."""
+
+SINGLE_STAGE = ("1F1B", "GPipe")
+V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
+Schedule = Literal[
+    "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"
+]  # fmt: skip
+"""Names of torch.distributed.pipelining.schedules.get_schedule_class."""
+
+
+class TorchtitanPlan(PlanConfig):
+    """Options of torchtitan and FSDP2 that change what is sent.
+
+    ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
+    group of their own; ``blocks`` is FSDP2 in its plain form, ``fully_shard`` on each block and on the root, which then
+    holds embedding, final norm and head. ``set_requires_gradient_sync`` false is FSDP2's way of accumulating gradients:
+    no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline).
+    """
+
+    dialect: Literal["torchtitan"] = "torchtitan"
+
+    # Data parallelism
+    data_parallel_replicate_degree: Positive = 1
+    data_parallel_shard_degree: int = Field(default=-1, ge=-1)
+    fsdp_reshard_after_forward: Literal["default", "always", "never"] = "default"
+    fsdp_wrap: Literal["torchtitan", "blocks"] = "torchtitan"
+    set_requires_gradient_sync: bool = True
+    mixed_precision_param: Literal["bfloat16", "float16", "float32"] | None = None
+    mixed_precision_reduce: Literal["float32", "bfloat16", "float16"] = "float32"
+    max_norm: float = Field(default=1.0, ge=0)
+
+    # Tensor parallelism
+    disable_loss_parallel: bool = False
+    enable_async_tensor_parallel: bool = False
+
+    # Pipeline parallelism
+    pipeline_parallel_schedule: Schedule = "1F1B"
+    pipeline_parallel_layers_per_stage: Positive | None = None
+    pipeline_parallel_first_stage_less_layers: int = Field(default=1, ge=0)
+    pipeline_parallel_last_stage_less_layers: int = Field(default=1, ge=0)
+
+    # Context parallelism
+    context_parallel_rotate_method: Literal["allgather", "alltoall"] = "allgather"
+
+    # Experts, activation checkpoints, metrics
+    expert_parallel_comm_backend: Literal["standard", "deepep"] = "standard"
+    activation_checkpoint_mode: Literal["none", "selective", "full"] = "none"
+    selective_ac_option: Literal["op", "1", "2", "3", "4"] = "2"
+    log_freq: Positive = 10
+
+    @model_validator(mode="before")
+    @classmethod
+    def _long_names(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        out = {LONG_NAMES.get(str(key), key): value for key, value in values.items()}
+        reshard = out.get("fsdp_reshard_after_forward")
+        if isinstance(reshard, bool):
+            out["fsdp_reshard_after_forward"] = "always" if reshard else "never"
+        return out
+
+    def shard_degree(self, gpus: int) -> int:
+        """Return the number of ranks that share a copy of the parameters; -1 stands for all that are left."""
+        if self.data_parallel_shard_degree > 0:
+            return self.data_parallel_shard_degree
+        return max(gpus // (self.data_parallel_replicate_degree * self.cp * self.tp * self.pp), 1)
+
+    def param_dtype(self, training: TrainingConfig) -> str:
+        """Return the dtype in which FSDP gathers parameters: ``mixed_precision_param``, else ``[training] precision``."""
+        names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+        if self.mixed_precision_param is not None:
+            return names[self.mixed_precision_param]
+        return "bf16" if training.precision == "fp8" else training.precision
+
+    def reduce_dtype(self) -> str:
+        """Return the dtype in which FSDP reduces gradients."""
+        return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[self.mixed_precision_reduce]
+
+    def stages_per_rank(self, layers: int) -> int:
+        """Return the virtual stages of a pipeline rank (torchtitan/distributed/pipeline_parallel.py, pipeline_llm)."""
+        if self.pp == 1:
+            return 1
+        if self.pipeline_parallel_layers_per_stage is not None:
+            places = layers + self.pipeline_parallel_first_stage_less_layers + self.pipeline_parallel_last_stage_less_layers
+            return -(-places // self.pipeline_parallel_layers_per_stage) // self.pp
+        if self.vpp > 1:
+            return self.vpp
+        return 1 if self.pipeline_parallel_schedule in SINGLE_STAGE else 2
+
+    def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
+        """Return into how many parts FSDP cuts parameters, gradients and optimizer state."""
+        parts = plan.group_size("edp_shard" if expert else "fsdp")
+        return Sharding(weights=parts, gradients=parts, optimizer=parts, gradient_bytes=4)
+
+    def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
+        """Return the checked plan; see ``torchtitan_layout`` for what is checked."""
+        from tokenwire.plan.torchtitan_layout import resolve
+
+        return resolve(self, training, arch, gpus)

@@ -1,0 +1,211 @@
+"""From a torchtitan section to a checked plan: the mesh, its groups, the layers of every stage.
+
+Mesh (pp, dp_replicate, dp_shard, cp, tp), the last fastest; the experts' mesh of the same ranks is (pp, dp_replicate,
+efsdp, ep, etp) (pytorch/torchtitan v0.2.2, torchtitan/distributed/parallel_dims.py, build_mesh). Parameters are sharded
+over dp_shard and cp together ("fsdp"). Layers go to stages as pipeline_parallel.py, generate_llm_fqn_per_model_part,
+deals them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tokenwire.errors import InputError
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
+from tokenwire.plan.grid import Grid
+from tokenwire.plan.plan import Plan, Stage
+from tokenwire.plan.rules import MOST_GPUS, Broken, Choice, hold
+from tokenwire.plan.torchtitan import SINGLE_STAGE, V_SHAPED, TorchtitanPlan
+from tokenwire.plan.training import TrainingConfig
+
+
+def resolve(config: TorchtitanPlan, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
+    """Return the plan of ``config`` on ``gpus`` ranks. Raises ``InputError`` for the first rule that is broken."""
+    if not 1 <= gpus <= MOST_GPUS:
+        raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
+                         nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
+    if config.data_parallel_shard_degree == 0:
+        raise InputError("data_parallel_shard_degree = 0", where="[plan]", rule="must be -1 (what is left) or at least 1",
+                         nearest="data_parallel_shard_degree = -1")  # fmt: skip
+    hold(Choice(config, training, gpus), partial(broken, arch=arch))
+    t, p, c, e = config.tp, config.pp, config.cp, config.ep
+    replicate, shard = config.data_parallel_replicate_degree, config.shard_degree(gpus)
+    dp, etp = replicate * shard, config.etp or 1
+    experts_shard = shard * c * t // (etp * e)
+    return Plan(
+        config=config, training=training, world=gpus, tp=t, pp=p, cp=c, dp=dp, ep=e, etp=etp,
+        edp=experts_shard * replicate, vpp=config.stages_per_rank(len(arch.layers)),
+        micro_batches=training.global_batch // (training.micro_batch * dp),
+        grid=Grid((("tp", t), ("cp", c), ("dp_shard", shard), ("dp_replicate", replicate), ("pp", p))),
+        expert_grid=Grid((("etp", etp), ("ep", e), ("edp_shard", experts_shard), ("edp_replicate", replicate), ("pp", p))),
+        stages=stages(config, len(arch.layers)), vocabulary_size=arch.vocabulary_size, sequence_parallel=t > 1,
+        notes=tuple(_notes(config, training, arch, shard)),
+    )  # fmt: skip
+
+
+def layers_of_stages(count: int, layers: int, first: int = 1, last: int = 1) -> list[tuple[int, ...]] | None:
+    """Return the layers of each of ``count`` virtual stages, or None where torchtitan refuses.
+
+    Embedding counts as ``first`` layers, norm and head as ``last``; what does not divide goes to the first stages.
+
+    >>> layers_of_stages(4, 8)
+    [(0, 1), (2, 3, 4), (5, 6), (7,)]
+    """
+    if count == 1:
+        return [tuple(range(layers))]
+    places = layers + first + last
+    each, extra = divmod(places, count)
+    if each == 0 or first > each or last > each:
+        return None
+    out, at = [], 0
+    for stage in range(count):
+        take = each + (stage < extra) - (first if stage == 0 else last if stage == count - 1 else 0)
+        out.append(tuple(range(at, min(at + take, layers))))
+        at += take
+    return out
+
+
+def stages(config: TorchtitanPlan, layers: int) -> tuple[Stage, ...]:
+    """Return the stages of a plan whose rules hold: looped schedules deal virtual stages round, V-shaped there and back."""
+    p, v = config.pp, config.stages_per_rank(layers)
+    dealt = layers_of_stages(p * v, layers, config.pipeline_parallel_first_stage_less_layers,
+                             config.pipeline_parallel_last_stage_less_layers)  # fmt: skip
+    assert dealt is not None
+    return tuple(
+        Stage(rank, tuple(dealt[index] for index in indices), 0 in indices, p * v - 1 in indices)
+        for rank in range(p)
+        for indices in [virtual_stages(config, rank, v)]
+    )
+
+
+def virtual_stages(config: TorchtitanPlan, rank: int, per_rank: int) -> tuple[int, ...]:
+    """Return the indices of a pipeline rank's virtual stages (pipeline_module_split).
+
+    >>> virtual_stages(TorchtitanPlan(pp=4, pipeline_parallel_schedule="Interleaved1F1B"), 1, 2)
+    (1, 5)
+    >>> virtual_stages(TorchtitanPlan(pp=4, pipeline_parallel_schedule="ZBVZeroBubble"), 1, 2)
+    (1, 6)
+    """
+    if config.pipeline_parallel_schedule in V_SHAPED and per_rank == 2:
+        return rank, 2 * config.pp - 1 - rank
+    return tuple(rank + chunk * config.pp for chunk in range(per_rank))
+
+
+def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
+    """Yield every rule that the choice breaks for this model, most basic first."""
+    config = choice.config
+    assert isinstance(config, TorchtitanPlan)
+    yield from _world(choice, config)
+    yield from _widths(config, arch)
+    yield from _experts(choice, config, arch)
+    yield from _pipeline(config, arch)
+    yield from _batches(choice, config, arch)
+
+
+def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:
+    model, replicate = c.tp * c.pp * c.cp, c.data_parallel_replicate_degree
+    if choice.gpus % model:
+        sizes = {"pp": c.pp, "tp": c.tp, "cp": c.cp}
+        key = max(sizes, key=lambda name: sizes[name])
+        yield Broken("plan", key, f"tp·pp·cp = {c.tp}·{c.pp}·{c.cp} = {model:,} must divide the {choice.gpus:,} GPUs",
+                     (("plan", "tp"), ("plan", "pp"), ("plan", "cp"), ("cluster", "gpus")))  # fmt: skip
+        return
+    left = choice.gpus // model
+    if left % replicate:
+        yield Broken("plan", "data_parallel_replicate_degree", f"must divide the {left:,} data-parallel ranks")
+    elif c.data_parallel_shard_degree > 0 and replicate * c.data_parallel_shard_degree != left:
+        yield Broken("plan", "data_parallel_shard_degree",
+                     f"dp_replicate·dp_shard = {replicate}·{c.data_parallel_shard_degree} must be the {left:,} ranks that "
+                     "tp, pp and cp leave", (("plan", "data_parallel_replicate_degree"), ("cluster", "gpus")))  # fmt: skip
+    elif replicate > 1 and c.shard_degree(choice.gpus) == 1 and c.cp == 1 and model > 1:
+        yield Broken("plan", "data_parallel_replicate_degree", "replicas without sharding (DDP) go with no other parallelism")
+
+
+def _widths(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.tp == 1:
+        return
+    for layer in dict.fromkeys(arch.layers):
+        mixer, feed = layer.mixer, layer.feed_forward
+        if isinstance(mixer, (Attention, LatentAttention)) and mixer.heads % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the {mixer.heads} attention heads")
+        if isinstance(mixer, Attention) and mixer.kv_heads % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the {mixer.kv_heads} KV heads")
+        if isinstance(feed, FeedForward) and feed.width % c.tp:
+            yield Broken("plan", "tp", f"tp must divide the feed-forward width of {feed.width:,}")
+    if arch.positions == "learned":
+        yield Broken("plan", "tp", "its plan for tensor parallelism has no place for learned positions")
+
+
+def _experts(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
+    counts = {layer.feed_forward.count for layer in arch.layers if isinstance(layer.feed_forward, Experts)}
+    if c.ep > 1 and not counts:
+        yield Broken("plan", "ep", "the model has no experts, so there is nothing to divide")
+        return
+    for count in sorted(counts):
+        if count % c.ep:
+            yield Broken("plan", "ep", f"ep must divide the {count} experts")
+    etp = c.etp or 1
+    if c.ep > 1 and etp not in (1, c.tp):
+        yield Broken("plan", "etp", f"must be 1 or tp = {c.tp}")
+    shared = c.shard_degree(choice.gpus) * c.cp * c.tp
+    if shared % (etp * c.ep):
+        yield Broken("plan", "ep", f"etp·ep = {etp * c.ep:,} must divide dp_shard·cp·tp = {shared:,}")
+
+
+def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
+    L, schedule = len(arch.layers), c.pipeline_parallel_schedule
+    if c.pp == 1:
+        if c.vpp > 1:
+            yield Broken("plan", "vpp", "virtual stages need a pipeline: pp must be greater than 1")
+        return
+    v, first, last = c.stages_per_rank(L), c.pipeline_parallel_first_stage_less_layers, c.pipeline_parallel_last_stage_less_layers
+    key = "pipeline_parallel_layers_per_stage" if c.pipeline_parallel_layers_per_stage else "vpp"
+    if c.pipeline_parallel_layers_per_stage and -(-(L + first + last) // c.pipeline_parallel_layers_per_stage) % c.pp:
+        yield Broken("plan", key, f"the stages it makes of {L} layers, {first} for the embedding and {last} for the head must "
+                     f"be a multiple of pp = {c.pp}")  # fmt: skip
+        return
+    if schedule in SINGLE_STAGE and v != 1:
+        yield Broken("plan", key, f"{schedule} has one stage a rank")
+    elif schedule in V_SHAPED and v != 2:
+        yield Broken("plan", key, f"{schedule} has two stages a rank")
+    elif schedule not in SINGLE_STAGE and v < 2:
+        yield Broken("plan", key, f"{schedule} has at least two stages a rank")
+    elif layers_of_stages(c.pp * v, L, first, last) is None:
+        yield Broken("plan", "pp", f"{c.pp * v} stages of {L} layers ({first} less on the first, {last} less on the last) "
+                     "would leave one without room")  # fmt: skip
+
+
+def _batches(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
+    t, model = choice.training, c.tp * c.pp * c.cp
+    if choice.gpus % model:
+        return
+    dp = choice.gpus // model
+    mend = (("training", "micro_batch"), ("cluster", "gpus"))
+    if t.global_batch % (t.micro_batch * dp):
+        yield Broken("training", "global_batch", f"micro_batch·dp = {t.micro_batch}·{dp} = {t.micro_batch * dp:,} must divide "
+                     "the global batch", mend)  # fmt: skip
+        return
+    m, v, schedule = t.global_batch // (t.micro_batch * dp), c.stages_per_rank(len(arch.layers)), c.pipeline_parallel_schedule
+    if c.pp > 1:
+        least = {"1F1B": c.pp, "DualPipeV": c.pp * v}.get(schedule, 1)
+        if m < least:
+            yield Broken("training", "global_batch", f"{schedule} needs at least as many micro-batches ({m}) as stages ({least})", mend)
+        elif schedule in ("Interleaved1F1B", "InterleavedZeroBubble") and m % max(1, m // c.pp):
+            yield Broken("training", "global_batch", f"{schedule} needs its {m} micro-batches to be a multiple of its "
+                         f"{m // c.pp} rounds", mend)  # fmt: skip
+    parts = c.tp * (2 * c.cp if c.cp > 1 else 1)
+    if t.sequence_length % parts:
+        yield Broken("training", "sequence_length", f"tp·{'2·cp' if c.cp > 1 else 'cp'} = {parts} must divide the sequence length")
+
+
+def _notes(c: TorchtitanPlan, training: TrainingConfig, arch: Architecture, shard: int) -> Iterator[str]:
+    fsdp = shard * c.cp > 1
+    if not fsdp and (c.tp > 1 or c.pp > 1) and c.param_dtype(training) != "fp32":
+        yield "mixed precision needs FSDP here: with tp or pp alone torchtitan computes, and sends, in fp32"
+    if c.enable_async_tensor_parallel:
+        yield "async tensor parallelism sends the same bytes, cut into one copy a rank and overlapped with the products"
+    if c.tp > 1 and arch.vocabulary_size % c.tp:
+        yield f"the vocabulary of {arch.vocabulary_size:,} does not divide by tp: ranks hold unequal parts; rows are tp rank 0's"
+    if c.log_freq > 1:
+        yield f"loss and tokens are summed over ranks on every {c.log_freq}th step only; those calls are not in the table"
