@@ -1,0 +1,158 @@
+"""A decoder in plain torch, built from an ``Architecture``: what the dry runs of torch's frameworks run.
+
+Parameters are registered in the order of ``model.tensors``. Attention with grouped KV heads, gated or plain feed-forward,
+RMSNorm or LayerNorm, rotary or learned positions, tied or untied head; modules are named as in torchtitan's Llama.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tokenwire.errors import InputError
+from tokenwire.model.architecture import Architecture, Attention, FeedForward, Layer, Norm
+
+
+def require_plain(arch: Architecture) -> None:
+    """Raise ``InputError`` for a model that this decoder cannot be."""
+    for layer in dict.fromkeys(arch.layers):
+        mixer, feed = layer.mixer, layer.feed_forward
+        plain = isinstance(mixer, Attention) and mixer.qk_norm == "none" and not mixer.sinks and not mixer.gate
+        if not plain or not isinstance(feed, FeedForward) or layer.norms != 2 or layer.parallel:
+            raise InputError(f"model {arch.name}", rule="the dry run builds decoders of plain attention, dense feed-forward "
+                             "and two norms a layer")  # fmt: skip
+    if arch.embedding_size or arch.mtp_layers or arch.embedding_norm:
+        raise InputError(f"model {arch.name}", rule="the dry run builds decoders without extra projections or layers")
+
+
+def make_norm(norm: Norm, size: int) -> nn.Module:
+    """Return the normalisation over ``size`` numbers."""
+    if norm.kind == "rms":
+        return nn.RMSNorm(size, elementwise_affine=norm.weight)
+    return nn.LayerNorm(size, elementwise_affine=norm.weight, bias=norm.bias)
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys, values (or one fused product), the kernel, the output projection."""
+
+    def __init__(self, hidden: int, a: Attention, rotary: bool) -> None:
+        super().__init__()
+        self.a, self.rotary = a, rotary
+        q, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+        if a.fused_qkv:
+            self.qkv = nn.Linear(hidden, q + 2 * kv, bias=a.qkv_bias)
+        else:
+            self.wq = nn.Linear(hidden, q, bias=a.qkv_bias)
+            self.wk = nn.Linear(hidden, kv, bias=a.qkv_bias and a.key_bias)
+            self.wv = nn.Linear(hidden, kv, bias=a.qkv_bias)
+        self.wo = nn.Linear(q, hidden, bias=a.output_bias)
+        self.inner_attention = Kernel()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return attention over ``x``, shape (b, s, h); with tensor parallelism over this rank's heads."""
+        batch, length, d = x.shape[0], x.shape[1], self.a.head_dim
+        if self.a.fused_qkv:
+            product = self.qkv(x)
+            per_group = self.a.heads // self.a.kv_heads
+            width = product.shape[-1] // (per_group + 2)
+            q, k, v = product.split([per_group * width, width, width], dim=-1)
+        else:
+            q, k, v = self.wq(x), self.wk(x), self.wv(x)
+        q, k, v = (y.reshape(batch, length, -1, d).transpose(1, 2) for y in (q, k, v))
+        if self.rotary:
+            q, k = _rotated(q), _rotated(k)
+        out = self.inner_attention(q, k, v)
+        return self.wo(out.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Kernel(nn.Module):
+    """The attention kernel by itself, so that context parallelism has a place to step in."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return causal attention; shapes (b, heads, s, d)."""
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def _rotated(x: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[-2], device=x.device)[:, None] / (torch.arange(half, device=x.device) + 1.0)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half : 2 * half]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos, x[..., 2 * half :]), dim=-1)
+
+
+class FeedForwardBlock(nn.Module):
+    """Gated: w2(silu(w1 x)·w3 x); plain: w2(gelu(w1 x)); registered gate, up, down."""
+
+    def __init__(self, hidden: int, f: FeedForward) -> None:
+        super().__init__()
+        self.f = f
+        if f.gated and f.fused:
+            self.w13 = nn.Linear(hidden, 2 * f.width, bias=f.bias)
+        else:
+            self.w1 = nn.Linear(hidden, f.width, bias=f.bias)
+            if f.gated:
+                self.w3 = nn.Linear(hidden, f.width, bias=f.bias)
+        self.w2 = nn.Linear(f.width, hidden, bias=f.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the feed-forward part of ``x``."""
+        if self.f.gated and self.f.fused:
+            gate, up = self.w13(x).chunk(2, dim=-1)
+            return self.w2(F.silu(gate) * up)
+        return self.w2(F.silu(self.w1(x)) * self.w3(x) if self.f.gated else F.gelu(self.w1(x)))
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, feed-forward, with residuals."""
+
+    def __init__(self, arch: Architecture, layer: Layer) -> None:
+        super().__init__()
+        assert isinstance(layer.mixer, Attention)
+        assert isinstance(layer.feed_forward, FeedForward)
+        self.attention_norm = make_norm(arch.norm, arch.hidden_size)
+        self.attention = SelfAttention(arch.hidden_size, layer.mixer, arch.positions == "rotary")
+        self.ffn_norm = make_norm(arch.norm, arch.hidden_size)
+        self.feed_forward = FeedForwardBlock(arch.hidden_size, layer.feed_forward)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output; shape (b, s, h)."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class Decoder(nn.Module):
+    """A decoder, or the part of it that a pipeline stage keeps (``layers``, with or without embedding and head)."""
+
+    def __init__(
+        self, arch: Architecture, layers: Iterable[int] | None = None, *, first: bool = True, last: bool = True
+    ) -> None:
+        super().__init__()
+        require_plain(arch)
+        kept = range(len(arch.layers)) if layers is None else layers
+        self.tok_embeddings: Any = nn.Embedding(arch.vocabulary_size, arch.hidden_size) if first else None
+        self.positions: Any = None
+        if first and arch.positions == "learned":
+            self.positions = nn.Embedding(arch.max_positions + arch.position_offset, arch.hidden_size)
+        self.layers = nn.ModuleDict({str(index): Block(arch, arch.layers[index]) for index in kept})
+        self.norm: Any = make_norm(arch.norm, arch.hidden_size) if last and arch.final_norm else None
+        self.output: Any = nn.Linear(arch.hidden_size, arch.vocabulary_size, bias=arch.head_bias) if last else None
+        if first and last and arch.tied_embeddings:
+            self.output.weight = self.tok_embeddings.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits (or the stage's activations) of token ids (or of activations)."""
+        if self.tok_embeddings is not None:
+            ids = x
+            x = self.tok_embeddings(ids)
+            if self.positions is not None:
+                x = x + self.positions(torch.arange(ids.shape[1], device=ids.device)[None, :])
+        for layer in self.layers.values():
+            x = layer(x)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.output(x) if self.output is not None else x
