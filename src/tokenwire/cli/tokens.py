@@ -1,0 +1,44 @@
+"""The verb ``tokens``: tokenize, count, pack, batch; save a trained tokenizer."""
+
+from typing import Annotated
+
+import typer
+
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+
+
+def tokens(
+    journey: JourneyFile = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="FILE", help="Read this text (- is stdin).")] = None,
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of the text, if not UTF-8.")] = None,
+    verse: Annotated[str | None, typer.Option("--verse", metavar="PLACE", help="Show the tokens of this part.")] = None,
+    save: Annotated[str | None, typer.Option("--save", metavar="FILE", help="Write the tokenizer.json.")] = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
+    sets: Set = None,
+    json: Json = False,
+) -> None:
+    """Tokens: tokenize the text, count, pack into sequences and batches.
+
+    Example: tokenwire tokens --set tokenizer.kind=unigram --save tokenizer.json
+
+    A file that is no .toml is read as a text. --csv and --parquet write one row a token: id, text, span in bytes.
+    """
+    from tokenwire.cli.options import journey_or_text, read_journey, with_text
+    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.report.rooms.tokens import facts, picture, save_tokenizer, table_of
+    from tokenwire.report.terminal import console
+
+    if text is None and journey is not None and journey != "-":
+        read = journey_or_text(journey, sets, encoding)
+    else:
+        read = read_journey(journey, [*with_text(text, encoding), *(sets or [])])
+    if save:
+        save_tokenizer(read, save)
+    if write_table(table_of(read, verse), csv=csv, parquet=parquet):
+        return
+    if json:
+        print_json(facts(read, verse))
+    else:
+        for piece in picture(facts(read, verse)):
+            console().print(piece)
