@@ -103,6 +103,11 @@ def main() -> None:
         _end(str(error), 1)
     except KeyboardInterrupt:
         _end("interrupted", 130)
+    except SystemExit as ended:
+        # typer turns an interrupt into this status without a word.
+        if ended.code == 130:
+            _end("interrupted", 130)
+        raise
     except BrokenPipeError:
         _end("the output was closed before everything was written", 1)
     except RecursionError:
