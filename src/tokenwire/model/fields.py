@@ -26,7 +26,7 @@ class Fields:
     tokenwire.errors.InputError: config.json n_embd = -1: must be a whole number from 1 to 1,099,511,627,776
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:  # noqa: D107
+    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         self.values, self.where = values, where
 
     def has(self, *names: str) -> bool:

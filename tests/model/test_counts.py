@@ -1,0 +1,118 @@
+"""Parameter counts: by hand, against Hugging Face's own models, and published figures."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenwire.model import from_huggingface, parameter_figures, parameters, preset, presets, tensors
+from tokenwire.model.families import known_families
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "validation" / "param_counts.json"
+
+
+def _huggingface() -> dict[str, list[dict]]:
+    # Counted on meta tensors of transformers 5.24: AutoModelForCausalLM.from_config, each parameter once.
+    out = defaultdict(list)
+    for line in (Path(__file__).parent / "huggingface_counts.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        out[row["config"]["model_type"]].append(row)
+    return out
+
+
+HUGGINGFACE = _huggingface()
+
+
+def test_the_built_in_model_by_hand():
+    # h = 256, 8 layers, V = 1000, 256 positions, head tied.
+    # layer: qkv 256·768 + 768, out 256·256 + 256, up 256·1024 + 1024, down 1024·256 + 256, norms 4·256
+    layer = 256 * 768 + 768 + 256 * 256 + 256 + 256 * 1024 + 1024 + 1024 * 256 + 256 + 4 * 256
+    count = parameters(preset("dante", 1000))
+    assert (count.embedding, count.position, count.layers, count.head, count.other) == (
+        256_000, 65_536, 8 * layer, 0, 512,
+    )  # fmt: skip
+    assert count.total == count.active == 6_640_128
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("gpt2", 124_439_808),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("llama-3.1-405b", 405_853_388_800),
+    ],
+)
+def test_published_totals(name, total):
+    assert parameters(preset(name)).total == total
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the shared data is not here")
+def test_counts_of_real_architectures():
+    rows = json.loads(PUBLISHED.read_text())
+    assert len(rows) >= 16
+    counted = {name: parameters(from_huggingface(row["config"])).total for name, row in rows.items()}
+    assert counted == {name: row["params"] for name, row in rows.items()}
+
+
+@pytest.mark.parametrize("family", sorted(HUGGINGFACE))
+def test_a_family_counts_as_hugging_face(family):
+    for row in HUGGINGFACE[family]:
+        assert parameters(from_huggingface(row["config"])).total == row["parameters"], row["config"]
+
+
+def test_every_family_is_compared():
+    # kimi_k2 is deepseek_v3 by another name, phi4 is phi3, llama4 is a wrapper of llama4_text.
+    assert set(known_families()) - set(HUGGINGFACE) <= {"kimi_k2", "phi4", "llama4"}
+
+
+def test_active_parameters_leave_the_idle_experts_out():
+    # Mixtral 8x7B: 6 of 8 experts of 3·4096·14336 are idle in each of 32 layers.
+    count = parameters(preset("mixtral-8x7b"))
+    assert count.total - count.active == 32 * 6 * 3 * 4096 * 14336
+    # "671B total, 37B active" (DeepSeek-AI 2024), "235B, 22B active" (Qwen Team 2025), "1T, 32B" (Kimi Team 2025)
+    assert round(parameters(preset("deepseek-v3")).active / 1e9) == 38
+    assert round(parameters(preset("qwen3-235b-a22b")).active / 1e9) == 22
+    assert round(parameters(preset("kimi-k2")).active / 1e9) == 33
+
+
+def test_next_token_layers_are_apart():
+    with_mtp = parameters(preset("deepseek-v3"))
+    h = 7168
+    # One more layer with experts, its three norms, and the projection of 2h to h.
+    assert with_mtp.mtp == 11_507_286_016 + 3 * h + 2 * h * h
+    assert sum(t.elements for t in tensors(preset("deepseek-v3"))) == with_mtp.total + with_mtp.mtp
+
+
+@pytest.mark.parametrize("name", presets())
+def test_presets_add_up(name):
+    arch = preset(name, 1000)
+    count = parameters(arch)
+    assert count.total == sum(t.elements for t in tensors(arch) if t.layer is None or t.layer < len(arch.layers))
+    assert count.total == sum(figure.value for figure in parameter_figures(arch))
+    assert 0 < count.active <= count.total
+    assert arch.name == name
+
+
+@given(
+    st.sampled_from(sorted(HUGGINGFACE)), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.integers(1, 2000), st.booleans()
+)
+def test_counts_of_made_up_models_add_up(family, layers, hidden, vocabulary, tied):
+    from tokenwire.errors import InputError
+
+    config = dict(HUGGINGFACE[family][0]["config"])
+    keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"} & set(config) or {"num_hidden_layers"}
+    config |= dict.fromkeys(keys, layers) | {"vocab_size": vocabulary, "tie_word_embeddings": tied}
+    try:
+        arch = from_huggingface(config)
+    except InputError:
+        return
+    whole, count = tensors(arch), parameters(arch)
+    assert sum(t.elements for t in whole) == count.total + count.mtp
+    assert len({t.name for t in whole}) == len(whole)
+    assert sum(t.elements for t in tensors(arch, "megatron")) == count.total + count.mtp
