@@ -123,19 +123,22 @@ def _checked(config: WireConfig, connection: Connection, parts: list[Part]) -> l
     return [(header, udp[:6] + check.to_bytes(2, "big")), *parts[1:]]
 
 
-def acknowledgement(config: WireConfig, connection: Connection, packets: int, completed: int) -> Packet:
-    """Return what the receiver answers to a message of ``packets`` packets: all of them arrived.
+def acknowledgement(config: WireConfig, connection: Connection, answered: Place, completed: int) -> Packet:
+    """Return what the receiver answers when the packet at ``answered`` and all before it have arrived.
 
-    ``completed`` counts the messages completed on the queue pair, this one too. The BTH carries the sequence number of
-    the message's last packet, the AETH the credits (31: not limited).
+    Of RDMA the BTH carries that packet's sequence number and the AETH the credits (31: not limited) and ``completed``,
+    the messages completed on the queue pair; of TCP it is a segment without payload that asks for the next byte.
     """
     place = Place(0, 1, 0, 0, 0)
-    number = connection.psn + packets - 1 & 0xFFFFFF
+    number = connection.psn + answered.index
     back = replace(connection, source=connection.destination, destination=connection.source, psn=number)
+    if config.transport == "tcp":
+        following = connection.psn + answered.offset + answered.length
+        return over_ethernet(config, back, place, tcp_layers(config, back, place, b"", answers=following))
     bth = headers.BTH.pack(
         {
             "opcode": rdma.NUMBERS["RC_ACKNOWLEDGE"], "destination_qp": connection.source_qp,
-            "packet_sequence_number": number,
+            "packet_sequence_number": number & 0xFFFFFF,
         }
     )  # fmt: skip
     aeth = headers.AETH.pack({"message_sequence_number": completed & 0xFFFFFF})
@@ -175,17 +178,24 @@ def infiniband(config: WireConfig, connection: Connection, place: Place, parts: 
 
 
 def tcp_layers(
-    config: WireConfig, connection: Connection, place: Place, payload: bytes
+    config: WireConfig, connection: Connection, place: Place, payload: bytes, answers: int | None = None
 ) -> tuple[int, list[Part]]:
-    """Return the IP protocol and the layers above IP of a TCP segment."""
+    """Return the IP protocol and the layers above IP of a TCP segment.
+
+    ``answers`` makes it an acknowledgement, sent the other way, of all bytes before that number.
+    """
     options = b""
     if config.timestamps:
         options = headers.TCP_TIMESTAMPS.pack({"value": connection.time & 0xFFFFFFFF})
+    sender, receiver = udp_source_port(connection.source_qp, connection.qp), TCP_PORT
+    # Data start at the connection's number; the other side never sends any, so its numbers stay at 1.
+    numbers = (connection.psn + place.offset, 1) if answers is None else (1, answers)
+    ports = (sender, receiver) if answers is None else (receiver, sender)
     bare = headers.TCP.pack(
         {
-            "source_port": udp_source_port(connection.source_qp, connection.qp), "destination_port": TCP_PORT,
-            "sequence": connection.psn + place.offset & 0xFFFFFFFF, "acknowledgement": 1,
-            "data_offset": (headers.TCP.size + len(options)) // 4, "psh": int(place.last),
+            "source_port": ports[0], "destination_port": ports[1],
+            "sequence": numbers[0] & 0xFFFFFFFF, "acknowledgement": numbers[1] & 0xFFFFFFFF,
+            "data_offset": (headers.TCP.size + len(options)) // 4, "psh": int(place.last and answers is None),
         }
     )  # fmt: skip
     check = checksums.internet_checksum(_pseudo(config, connection, _TCP, len(bare + options + payload)) + bare + options + payload)

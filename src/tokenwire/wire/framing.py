@@ -24,9 +24,13 @@ MAX_MESSAGE = 2**50
 """Bytes of the largest message that is framed."""
 
 FRAMING_COLUMNS = np.dtype(
-    [("message_bytes", "i8"), ("packets", "i8"), ("pad_bytes", "i8"), ("frame_bytes", "i8"), ("wire_bytes", "i8")]
-)
-"""Columns of ``framings``: frames are counted from the first address to the last check, the wire with preamble and gap."""
+    [
+        ("message_bytes", "i8"), ("packets", "i8"), ("pad_bytes", "i8"), ("frame_bytes", "i8"), ("wire_bytes", "i8"),
+        ("answer_packets", "i8"), ("answer_bytes", "i8"),
+    ]
+)  # fmt: skip
+"""Columns of ``framings``: frames are counted from the first address to the last check, the wire with preamble and gap;
+answers are the acknowledgements, in bytes on the wire of the other direction."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Framing:
     """One message on the wire.
 
     ``header_bytes`` maps each layer to its bytes over all packets, ``pad`` among them; ``frame_bytes`` are those of
-    the packets as captured with their check sequence; ``wire_bytes`` add preamble and gap; ``figures`` derive them.
+    the packets as captured with their check sequence; ``wire_bytes`` add preamble and gap; the receiver
+    answers with ``answer_packets``, ``answer_bytes`` on the wire of the other direction; ``figures`` derive them.
     """
 
     transport: str
@@ -46,6 +51,8 @@ class Framing:
     header_bytes: dict[str, int]
     frame_bytes: int
     wire_bytes: int
+    answer_packets: int
+    answer_bytes: int
     figures: tuple[Figure, ...]
 
     @property
@@ -59,6 +66,7 @@ class Framing:
             "transport": self.transport, "mtu": self.mtu, "message_bytes": self.message_bytes,
             "payload_per_packet": self.payload_per_packet, "packets": self.packets, "payload_bytes": self.payload_bytes,
             "header_bytes": self.header_bytes, "frame_bytes": self.frame_bytes, "wire_bytes": self.wire_bytes,
+            "answer_packets": self.answer_packets, "answer_bytes": self.answer_bytes,
             "efficiency": self.efficiency, "figures": [figure.as_dict() for figure in self.figures],
         }  # fmt: skip
 
@@ -102,6 +110,10 @@ def framings(message_bytes: npt.ArrayLike, config: WireConfig) -> npt.NDArray[An
     out["message_bytes"], out["packets"], out["pad_bytes"] = S, P, pad
     out["frame_bytes"] = S + pad + P * inside + (F + L) * (P > 0)
     out["wire_bytes"] = out["frame_bytes"] + P * outside
+    answer = transport.answer(config)
+    each = max(bytes_of(answer, "every", inside=True), transport.minimum_frame) + bytes_of(answer, "every", inside=False)
+    out["answer_packets"] = (-(-P // transport.answer_every) if transport.answer_every else P > 0) if answer else 0
+    out["answer_bytes"] = out["answer_packets"] * each
     return out
 
 
@@ -135,8 +147,22 @@ def framing(message_bytes: int, config: WireConfig) -> Framing:
         Figure(
             "bytes on the wire", wire, "B", "S + P·H + F + pad", f"{S:,} + {P:,}·{H} + {(F + L) * started} + {pad}", source
         ),
+        *_answers(row, transport.answer_every, P, source),
         Figure("efficiency", S / wire if wire else 0.0, "%", "S / wire", f"{S:,} / {wire:,}", source),
     )  # fmt: skip
     return Framing(
-        config.transport, config.mtu, S, M, P, S, header_bytes, int(row["frame_bytes"]), wire, figures
+        config.transport, config.mtu, S, M, P, S, header_bytes, int(row["frame_bytes"]), wire,
+        int(row["answer_packets"]), int(row["answer_bytes"]), figures,
     )  # fmt: skip
+
+
+def _answers(row: Any, every: int, P: int, source: str) -> tuple[Figure, ...]:
+    packets, size = int(row["answer_packets"]), int(row["answer_bytes"])
+    if not packets:
+        return ()
+    formula, values = (f"ceil(P/{every})", f"ceil({P:,}/{every})") if every else ("one a message", "")
+    each = size // packets
+    return (
+        Figure("acknowledgements", packets, "packets", formula, values, source),
+        Figure("bytes of them, the other way", size, "B", "acknowledgements · bytes of one", f"{packets:,}·{each}", source),
+    )

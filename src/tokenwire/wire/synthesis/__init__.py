@@ -4,6 +4,10 @@ In: a table of messages (``MESSAGES``) and a ``WireConfig``. Out: records of a p
 """
 
 from tokenwire.wire.synthesis.capture import packet_total, synthesize
-from tokenwire.wire.synthesis.messages import MESSAGES, messages_of_nic, scheduled
+from tokenwire.wire.synthesis.export import Written, export_capture, read_nic
+from tokenwire.wire.synthesis.messages import MESSAGES, busiest_nic, messages_of_nic, scheduled
 
-__all__ = ["MESSAGES", "messages_of_nic", "packet_total", "scheduled", "synthesize"]
+__all__ = [
+    "MESSAGES", "Written", "busiest_nic", "export_capture", "messages_of_nic", "packet_total", "read_nic", "scheduled",
+    "synthesize",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """The capture of a NIC's link: data in both directions and their acknowledgements, in order of time, streamed.
 
-Each direction of a link carries one packet after the other at its rate; an acknowledgement of a message passes a round
-trip after its last packet. Every message's last packet asks for one (as ``build`` does), and nothing is lost.
+Each direction of a link carries one packet after the other at its rate; an acknowledgement passes a round trip after the
+packet that it answers (of RDMA the last of a message, of TCP every second segment), and nothing is lost.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _BATCH = np.dtype([("time", "i8"), ("message", "i8"), ("index", "i8"), ("kind", 
 
 
 def packet_total(messages: npt.NDArray[Any], config: WireConfig, *, acknowledged: bool = True) -> int:
-    """Return how many packets messages make, with one acknowledgement a message where there are any."""
-    packets = int(framings(messages["bytes"], config)["packets"].sum())
-    return packets + (len(messages) if acknowledged and config.transport in ("rocev2", "infiniband") else 0)
+    """Return how many packets messages make, with the receivers' acknowledgements or without."""
+    rows = framings(messages["bytes"], config)
+    return int(rows["packets"].sum()) + (int(rows["answer_packets"].sum()) if acknowledged else 0)
 
 
 def synthesize(
@@ -77,7 +77,7 @@ def _streams(
             continue
         timed[which] = scheduled(messages[which], config, rate)
         streams.append(_data(timed, which, config, rate))
-        if acknowledged and config.transport in ("rocev2", "infiniband"):
+        if acknowledged and transport_of(config).answer(config):
             streams.append(_acknowledgements(timed, which, config, rate, round_trip))
     return timed, streams
 
@@ -106,12 +106,21 @@ def _data(messages: npt.NDArray[Any], which: Any, config: WireConfig, rate: floa
 def _acknowledgements(
     messages: npt.NDArray[Any], which: Any, config: WireConfig, rate: float, round_trip: int
 ) -> Iterator[npt.NDArray[Any]]:
-    wire = framings(messages["bytes"][which], config)["wire_bytes"]
-    out = np.zeros(len(which), _BATCH)
-    out["time"] = messages["time"][which] + (wire * (1e9 / rate)).astype(np.int64) + round_trip
-    out["message"], out["kind"] = which, 1
-    for begin in range(0, len(out), 2**16):
-        yield out[begin : begin + 2**16]
+    # Each answers the packet of its index: the last of a message, or every so many and the last.
+    rows = framings(messages["bytes"][which], config)
+    every = transport_of(config).answer_every
+    packets, wire, answers = rows["packets"], rows["wire_bytes"], rows["answer_packets"]
+    ends = np.cumsum(answers)
+    for begin in range(0, int(ends[-1]), 2**16):
+        number = np.arange(begin, min(begin + 2**16, int(ends[-1])))
+        at = np.searchsorted(ends, number, side="right")
+        out = np.zeros(len(number), _BATCH)
+        k = number - (ends[at] - answers[at])
+        out["index"] = np.minimum((k + 1) * every - 1, packets[at] - 1) if every else packets[at] - 1
+        passed = wire[at] * (out["index"] + 1) / packets[at]
+        out["time"] = messages["time"][which[at]] + (passed * (1e9 / rate)).astype(np.int64) + round_trip
+        out["message"], out["kind"] = which[at], 1
+        yield out
 
 
 def _merged(streams: list[Iterator[npt.NDArray[Any]]], start: int) -> Iterator[npt.NDArray[Any]]:
@@ -225,8 +234,7 @@ def _slow(
             )  # fmt: skip
             size = int(row["bytes"])
             if kind:
-                packets = int(framings(size, config)["packets"])
-                yield time, acknowledgement(config, connection, packets, int(row["msn"]))
+                yield time, acknowledgement(config, connection, place_of(size, config, index), int(row["msn"]))
                 continue
             place = place_of(size, config, index)
             yield time, packet(_content(content, int(row["content"]) + place.offset, place.length), place, config, connection)

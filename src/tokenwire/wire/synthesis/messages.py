@@ -31,22 +31,48 @@ STEP = 2**19
 _FIRST_QP, _KEY = 0x100, 0x1000
 
 
+def busiest_nic(
+    src: npt.ArrayLike, dst: npt.ArrayLike, sizes: npt.ArrayLike, *, gpus_per_node: int, nics_per_node: int | None = None
+) -> tuple[int, int]:
+    """Return the NIC, (node, NIC), that sends and receives most bytes of transfers between ranks; the first of equals.
+
+    Raises ``InputError`` where no transfer leaves its node.
+
+    >>> busiest_nic([0, 1, 5], [1, 5, 1], [999, 10, 10], gpus_per_node=4)
+    (0, 1)
+    """
+    k = nics_per_node or gpus_per_node
+    size = np.asarray(sizes, np.int64)
+    (a, i), (b, j) = (_nic_of(np.asarray(ranks, np.int64), gpus_per_node, k) for ranks in (src, dst))
+    out = (a != b) & (size > 0)
+    if not out.any():
+        raise InputError("this step", rule="sends nothing between nodes, so no packet is on any network link")
+    nics = np.concatenate([(a * k + i)[out], (b * k + j)[out]])
+    names, which = np.unique(nics, return_inverse=True)
+    most = int(names[np.argmax(np.bincount(which, np.concatenate([size[out], size[out]])))])
+    return most // k, most % k
+
+
+def _nic_of(ranks: npt.NDArray[np.int64], gpus: int, nics: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    return ranks // gpus, ranks % gpus * nics // gpus
+
+
 def messages_of_nic(
     src: npt.ArrayLike, dst: npt.ArrayLike, sizes: npt.ArrayLike, *, nic: tuple[int, int], gpus_per_node: int,
-    config: WireConfig, largest: int = STEP,
+    config: WireConfig, nics_per_node: int | None = None, largest: int = STEP,
 ) -> npt.NDArray[Any]:
     """Return the messages that a NIC sends or receives for transfers between ranks, in their order, times all 0.
 
-    ``src``, ``dst`` (ranks) and ``sizes`` (bytes) are columns of transfers; GPU g of a node has NIC g; transfers inside
-    a node are left out. Every pair of NICs has a queue pair of its own at each end.
+    ``src``, ``dst`` (ranks) and ``sizes`` (bytes) are columns of transfers; GPU g of a node uses NIC floor(g·k/n) of its
+    k NICs, n its GPUs; transfers inside a node are left out. Every pair of NICs has a queue pair of its own at each end.
     Raises ``InputError`` where numbers do not fit the address plan.
     """  # fmt: skip
     if gpus_per_node < 1 or largest < 1:
         raise InputError("a node without GPUs or messages without bytes", rule="both must be at least 1")
     sender, receiver = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     size = np.asarray(sizes, np.int64)
-    ends = [(ranks // gpus_per_node, ranks % gpus_per_node) for ranks in (sender, receiver)]
-    (a, i), (b, j) = ends
+    k = nics_per_node or gpus_per_node
+    (a, i), (b, j) = (_nic_of(ranks, gpus_per_node, k) for ranks in (sender, receiver))
     here = (a == nic[0]) & (i == nic[1]) | (b == nic[0]) & (j == nic[1])
     keep = here & (a != b) & (size > 0)
     a, i, b, j, size = a[keep], i[keep], b[keep], j[keep], size[keep]
@@ -69,13 +95,16 @@ def _numbered(messages: npt.NDArray[Any], config: WireConfig, offset: npt.NDArra
     if not len(messages):
         return messages
     _, flow = np.unique(messages[names], return_inverse=True)
-    packets = framings(messages["bytes"], config)["packets"]
+    # TCP numbers bytes, all others packets.
+    tcp = config.transport == "tcp"
+    packets = messages["bytes"] if tcp else framings(messages["bytes"], config)["packets"]
+    mask = 0xFFFFFF if config.transport in ("rocev2", "infiniband") else 0xFFFFFFFF
     order = np.argsort(flow, kind="stable")
     start = np.concatenate([[True], flow[order][1:] != flow[order][:-1]])
     before = np.cumsum(packets[order]) - packets[order]
     number = np.arange(len(order))
     first = np.maximum.accumulate(np.where(start, number, 0))
-    messages["psn"][order] = (before - before[first]) & 0xFFFFFF
+    messages["psn"][order] = (before - before[first]) & mask
     messages["msn"][order] = (number - first + 1) & 0xFFFFFF
     messages["qp"] = messages["source_qp"] = _FIRST_QP + flow
     messages["va"] = 0x7F00_0000_0000 + offset.astype(np.uint64)

@@ -26,6 +26,12 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
     return (Layer(headers.ICRC), Layer(headers.VCRC), Layer(headers.END, inside=False))
 
 
+def answer(config: WireConfig) -> tuple[Layer, ...]:
+    """Return the layers of an acknowledgement."""
+    route = tuple(layer for layer in before(config) if layer.header in (headers.START, headers.LRH, headers.GRH, headers.BTH))
+    return (*route, Layer(headers.AETH), *after(config))
+
+
 def packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
     """Return one packet of a message."""
     from tokenwire.wire.build import infiniband_packet
@@ -36,7 +42,7 @@ def packet(config: WireConfig, connection: Connection, place: Place, payload: by
 INFINIBAND = register(
     Transport(
         name="infiniband", title="InfiniBand", usual_mtu=4096, mtus=rdma.PATH_MTUS, before=before, after=after,
-        payload=lambda config: config.mtu, packet=packet, align=4,
+        payload=lambda config: config.mtu, packet=packet, align=4, answer=answer,
         source="InfiniBand Architecture Specification, volume 1, chapters 7 to 9",
     )
 )  # fmt: skip

@@ -27,6 +27,11 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
     return (Layer(headers.ICRC), *ethernet.end())
 
 
+def answer(config: WireConfig) -> tuple[Layer, ...]:
+    """Return the layers of an acknowledgement."""
+    return (*ethernet.below(config), Layer(headers.UDP), Layer(headers.BTH), Layer(headers.AETH), *after(config))
+
+
 def packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:
     """Return one packet of a message.
 
@@ -43,6 +48,7 @@ ROCEV2 = register(
     Transport(
         name="rocev2", title="RoCEv2", usual_mtu=4096, mtus=rdma.PATH_MTUS, before=before, after=after,
         payload=lambda config: config.mtu, packet=packet, align=4, minimum_frame=ethernet.MINIMUM_FRAME,
+        answer=answer,
         source="InfiniBand Architecture Specification, volume 1, annex A17 (RoCEv2)",
     )
 )  # fmt: skip

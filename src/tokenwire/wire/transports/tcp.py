@@ -25,6 +25,11 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
     return ethernet.end()
 
 
+def answer(config: WireConfig) -> tuple[Layer, ...]:
+    """Return the layers of an acknowledgement: a segment without payload."""
+    return (*before(config), *after(config))
+
+
 def payload(config: WireConfig) -> int:
     """Return the maximum segment: the MTU less IP, TCP and its options.
 
@@ -47,6 +52,6 @@ TCP = register(
     Transport(
         name="tcp", title="TCP", usual_mtu=1500, mtus=range(576, 65_536), before=before, after=after, payload=payload,
         packet=packet, minimum_frame=ethernet.MINIMUM_FRAME, empty_packets=0, mtu_is="bytes of the IP packet",
-        source="RFC 9293, RFC 7323",
+        answer=answer, answer_every=2, source="RFC 9293, RFC 7323; acknowledgements RFC 5681, section 4.2",
     )
 )  # fmt: skip

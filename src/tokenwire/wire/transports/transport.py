@@ -47,7 +47,9 @@ class Transport:
 
     ``before`` and ``after`` return the layers around the payload, in the order of the wire. ``payload`` returns the
     payload bytes of a full packet. The payload is padded to a multiple of ``align``, the frame to ``minimum_frame``. A
-    message without bytes takes ``empty_packets`` packets. ``packet`` makes one packet.
+    message without bytes takes ``empty_packets`` packets. ``packet`` makes one packet. ``answer`` returns the layers of an
+    acknowledgement (none: not modelled), of which there is one for every ``answer_every`` packets of a message, begun
+    ones counted whole; 0: one a message.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Transport:
     empty_packets: int = 1
     mtu_is: str = "bytes of payload a packet"
     source: str = ""
+    answer: Callable[[WireConfig], tuple[Layer, ...]] = lambda config: ()
+    answer_every: int = 0
 
     def check_mtu(self, mtu: int) -> None:
         """Raise ``InputError`` for an MTU that the transport does not know."""
