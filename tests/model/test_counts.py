@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from tokenwire.model import from_huggingface, parameter_figures, parameters, preset, presets, tensors
 from tokenwire.model.families import known_families
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "validation" / "param_counts.json"
-
 
 def _huggingface() -> dict[str, list[dict]]:
     # Counted on meta tensors of transformers 5.24: AutoModelForCausalLM.from_config, each parameter once.
@@ -52,9 +50,8 @@ def test_published_totals(name, total):
     assert parameters(preset(name)).total == total
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the shared data is not here")
-def test_counts_of_real_architectures():
-    rows = json.loads(PUBLISHED.read_text())
+def test_counts_of_real_architectures(shared):
+    rows = json.loads((shared / "data" / "validation" / "param_counts.json").read_text())
     assert len(rows) >= 16
     counted = {name: parameters(from_huggingface(row["config"])).total for name, row in rows.items()}
     assert counted == {name: row["params"] for name, row in rows.items()}

@@ -60,7 +60,7 @@ def forward(
             rule=f"there are stages 0 to {len(cuts) - 1}",
             nearest=str(len(cuts) - 1),
         )
-    rows = vocabulary_rows or -(-arch.vocabulary_size // tp) * tp
+    rows = vocabulary_rows or -(-arch.vocabulary_size // max(tp, 1)) * tp
     _check(
         arch, ids, labels, tp, sequence_parallel, rows, [layer for cut in cuts[: last + 1] for layer in cut]
     )
