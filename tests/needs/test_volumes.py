@@ -43,7 +43,7 @@ def test_one_node_has_no_network() -> None:
 
 def test_a_figure_says_how_it_came_about() -> None:
     tp, dp = volume_figures(busiest(by_medium(TRANSFERS, 2)))
-    assert tp.name == "bytes a GPU sends a step for tensor parallelism, over NVLink"
+    assert tp.name == "sent by a GPU a step over NVLink: tensor parallelism"
     assert tp.values == "all_reduce on tp 100 B + all_gather on tp 50 B"
     assert dp.because == "rank 1 sends most"
 

@@ -55,7 +55,9 @@ def bandwidth_figures(B: float, t: float, x: float, *, has: float) -> list[Figur
 def _against(rate: float, has: float) -> str:
     if not has:
         return ""
-    return f"{format_quantity(rate / has, '%')} of the {format_quantity(has, 'B/s')} that its NIC has"
+    ratio = rate / has
+    share = format_quantity(ratio, "%") + " of" if ratio < 1 else f"{ratio:,.{0 if ratio >= 100 else 1}f} times"
+    return f"{share} the {format_quantity(has, 'B/s')} that its NIC has"
 
 
 def bisection_figure(crossing: int, t: float, x: float) -> Figure:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
+from tokenwire.fabric import TIERS
+
 if TYPE_CHECKING:
     import polars as pl
 
     from tokenwire.fabric import Fabric
     from tokenwire.flows import Traffic
+
+
+_INSIDE = ("nvlink", "pcie")
+"""Tiers of links inside a node."""
 
 
 @dataclass(frozen=True)
@@ -60,5 +69,34 @@ def bisection_bytes(transfers: pl.DataFrame, gpus_per_node: int, nodes: int) -> 
 
 
 def network_of(traffic: Traffic, fabric: Fabric) -> Network:
-    """Return the load of ``traffic`` on ``fabric``."""
-    raise NotImplementedError
+    """Return the load of ``traffic`` on ``fabric``, which need not have leaves (a torus has none)."""
+    kinds, load = _kinds(fabric), traffic.link_bytes
+    outside = np.isin(fabric.tier, [TIERS.index(tier) for tier in TIERS if tier not in _INSIDE])
+    # What leaves a node leaves by a NIC, or in a torus by the GPU itself.
+    leaving = outside & np.isin(kinds[fabric.src], ("nic", "gpu"))
+    by_nic = np.bincount(fabric.src[leaving], weights=load[leaving], minlength=fabric.devices)
+    busiest = int(by_nic.argmax()) if by_nic.size else 0
+    return Network(
+        transfers=traffic.transfers, gpus_per_node=fabric.gpus_per_node, peak_flops=fabric.peak_flops,
+        nic_rate=fabric.nic_rate, nic_bytes=int(by_nic[busiest]), nics=int(np.count_nonzero(by_nic)),
+        busiest_nic=fabric.device_name(busiest),
+        bisection_bytes=bisection_bytes(traffic.transfers, fabric.gpus_per_node, fabric.nodes),
+        leaf=_leaf(fabric, kinds, load),
+    )  # fmt: skip
+
+
+def _kinds(fabric: Fabric) -> npt.NDArray[np.str_]:
+    return np.repeat([kind for kind, _ in fabric.kinds], [count for _, count in fabric.kinds])
+
+
+def _leaf(fabric: Fabric, kinds: npt.NDArray[np.str_], load: npt.NDArray[np.int64]) -> Leaf | None:
+    """Return the leaf that sends most upwards (of equals the first), None where there are no leaves."""
+    source, target = kinds[fabric.src], kinds[fabric.dst]
+    into = (source == "nic") & (target == "leaf")
+    if not into.any():
+        return None
+    upwards = (source == "leaf") & (target == "spine")
+    nics = np.bincount(fabric.dst[into], minlength=fabric.devices)
+    up = np.bincount(fabric.src[upwards], weights=load[upwards], minlength=fabric.devices)
+    most = int(np.where(nics > 0, up, -1).argmax())
+    return Leaf(fabric.device_name(most), int(nics[most]), int(up[most]))

@@ -17,7 +17,7 @@ from tokenwire.needs.compute import MFU, compute_time
 from tokenwire.needs.messages import framing_by_key, messages
 from tokenwire.needs.network import Network, network_of
 from tokenwire.needs.volumes import busiest, by_medium, volume_figures
-from tokenwire.units import format_bytes, format_count, format_seconds
+from tokenwire.units import ITEM_BYTES, format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,7 +70,8 @@ def _message_figures(sent: pl.DataFrame) -> Iterator[Figure]:
     call = sent.sort("bytes", descending=True).row(0, named=True)
     yield Figure(
         "largest tensor of one call", call["bytes"], "B", call["formula"] and f"({call['formula']})·bytes of {call['dtype']}",
-        call["values"], call["source"], f"{call['op']} on {call['group']}: {call['what']}",
+        call["values"] and f"{_bracketed(call['values'])}·{ITEM_BYTES[call['dtype']]:g} B", call["source"],
+        f"{call['op']} on {call['group']}: {call['what']}",
     )  # fmt: skip
     row = sent.sort("message", descending=True).row(0, named=True)
     n, size = row["group_size"], format_bytes(row["bytes"])
@@ -79,6 +80,10 @@ def _message_figures(sent: pl.DataFrame) -> Iterator[Figure]:
         "largest message from one GPU to another", row["message"], "B", "S" if whole else "S/n", size if whole else f"{size}/{n}",
         "NVIDIA/nccl-tests, doc/PERFORMANCE.md", f"{row['op']} on {row['group']}: {row['what']}",
     )  # fmt: skip
+
+
+def _bracketed(term: str) -> str:
+    return term if term.replace(",", "").isdigit() else f"({term})"
 
 
 def _network_figures(
@@ -103,7 +108,7 @@ def _network_figures(
     count = network.nic_bytes * per_byte["packets_per_byte"]
     span = t / (1 - x)
     yield Figure(
-        "packets a second through the busiest NIC, if everything overlaps", round(count / span), "packets/s",
+        "packets a second through it, if everything overlaps", round(count / span), "packets/s",
         "packets a step · (1-x)/t", f"{format_count(round(count))}·{1 - x:.3g}/{format_seconds(t)}", "tokenwire.wire.framing",
         f"mean over the step, {format_bytes(network.nic_bytes / count)} of payload a packet",
     )  # fmt: skip
@@ -115,20 +120,24 @@ def _spine_figures(network: Network, t: float, x: float) -> Iterator[Figure]:
     leaf = network.leaf
     if leaf is None:
         return
-    yield Figure(
-        "oversubscription that the leaves tolerate", tolerated_oversubscription(network.nic_bytes, leaf.nics, leaf.up_bytes),
-        ": 1", "min(NICs, bytes of the busiest NIC · NICs of the leaf / bytes that the leaf sends up)",
-        f"min({leaf.nics}, {format_bytes(network.nic_bytes)}·{leaf.nics}/{format_bytes(leaf.up_bytes)})"
-        if leaf.up_bytes else f"{leaf.nics}", "tokenwire.needs.bandwidth, tolerated_oversubscription",
-        f"leaf {leaf.name} sends most upwards; evenly over its uplinks" if leaf.up_bytes
-        else "no byte leaves a leaf upwards: one uplink for all its NICs would do",
-    )  # fmt: skip
-    if leaf.up_bytes:
+    most = tolerated_oversubscription(network.nic_bytes, leaf.nics, leaf.up_bytes)
+    name, source = "oversubscription that the leaves tolerate", "tokenwire.needs.bandwidth, tolerated_oversubscription"
+    if not leaf.up_bytes:
         yield Figure(
-            "bandwidth a leaf needs upwards, if everything overlaps", rate_with_overlap(leaf.up_bytes, t, x), "B/s",
-            "bytes that the leaf sends up · (1-x)/t", f"{format_bytes(leaf.up_bytes)}·{1 - x:.3g}/{format_seconds(t)}",
-            "tokenwire.needs.bandwidth", f"leaf {leaf.name}",
+            name, most, ": 1", "NICs of the leaf", source=source,
+            because="no byte leaves a leaf upwards: one uplink for all its NICs would do",
         )  # fmt: skip
+        return
+    yield Figure(
+        name, most, ": 1", "min(NICs, bytes of the busiest NIC · NICs of the leaf / bytes that the leaf sends up)",
+        f"min({leaf.nics}, {format_bytes(network.nic_bytes)}·{leaf.nics}/{format_bytes(leaf.up_bytes)})", source,
+        f"{leaf.name} sends most upwards, taken as even over its uplinks; more and the uplinks, not a NIC, hold the step up",
+    )  # fmt: skip
+    yield Figure(
+        "bandwidth a leaf needs upwards, if everything overlaps", rate_with_overlap(leaf.up_bytes, t, x), "B/s",
+        "bytes that the leaf sends up · (1-x)/t", f"{format_bytes(leaf.up_bytes)}·{1 - x:.3g}/{format_seconds(t)}",
+        "tokenwire.needs.bandwidth", leaf.name,
+    )  # fmt: skip
 
 
 def _per_network_byte(transfers: pl.DataFrame, sent: pl.DataFrame) -> dict[str, float]:

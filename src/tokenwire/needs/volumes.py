@@ -74,7 +74,7 @@ def volume_figures(found: list[Busiest]) -> list[Figure]:
         rest = len(one.parts) - 4
         out.append(
             Figure(
-                f"bytes a GPU sends a step for {name}, over {MEDIA[one.medium]}", one.bytes, "B",
+                f"sent by a GPU a step over {MEDIA[one.medium]}: {name}", one.bytes, "B",
                 "max over GPUs of Σ calls · bytes sent by a call", parts + (f" + {rest} more" if rest > 0 else ""),
                 "tokenwire.flows, algorithm by algorithm; rings as NVIDIA/nccl-tests, doc/PERFORMANCE.md",
                 f"rank {one.rank} sends most",

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
 from tokenwire.figures import Figure
-from tokenwire.needs import by_medium, messages
+from tokenwire.needs import messages
 from tokenwire.plan import read_plan, resolve
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.comparison import Comparison
 from tokenwire.units import format_bytes
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tokenwire.journey import Journey
     from tokenwire.plan import Plan, PlanConfig
 
@@ -147,18 +145,10 @@ def _counted(journey: Journey, name: str, plan: Plan) -> _Row:
 
     step = operations(journey.model().architecture, plan)
     sent = messages(step, journey.config.wire)
-    moved = traffic(step, plan, journey.fabric())
-    by = by_medium(moved.transfers, journey.fabric().gpus_per_node).group_by("medium").agg(_sum("bytes"))
-    bytes_of = dict(by.iter_rows())
+    moved = traffic(step, plan, journey.fabric()).totals
     calls = int((step["count"] * (plan.world // plan.pp)).sum())
     largest = max(sent["message"], default=0)
-    return _Row(name, plan, "", bytes_of.get("nvlink", 0), bytes_of.get("network", 0), calls, largest)
-
-
-def _sum(name: str) -> pl.Expr:
-    import polars as pl
-
-    return pl.col(name).sum()
+    return _Row(name, plan, "", moved["nvlink_bytes"], moved["network_bytes"], calls, largest)
 
 
 def _sizes(plan: Plan | None) -> str:

@@ -18,13 +18,17 @@ def facts(figures: Iterable[Figure]) -> dict[str, Any]:
 
 
 def picture(facts: dict[str, Any]) -> Iterator[Any]:
-    """Yield one block a requirement: value, name, derivation, reason."""
-    from rich.padding import Padding
+    """Yield the requirements: the value, and beside it its name, its derivation, the reason and the source."""
+    from rich.table import Table
     from rich.text import Text
 
+    grid = Table.grid(padding=(0, 2, 1, 0))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column()
     for need in facts["requirements"]:
-        yield Text.assemble((f"{need['text']:>12}", "bold"), "  ", need["name"])
-        for line in (need["derivation"] if need["formula"] else "", need["because"], need["source"]):
-            if line:
-                style = "dim" if line == need["source"] else ""
-                yield Padding(Text(line, style=style), (0, 0, 0, 14))
+        said = Text(need["name"], style="bold")
+        for line in (need["derivation"] if need["formula"] else "", need["because"]):
+            said.append(f"\n{line}" if line else "", style="not bold")
+        said.append(f"\n{need['source']}" if need["source"] else "", style="not bold dim")
+        grid.add_row(Text(need["text"].replace(" packets/s", "/s"), style="bold"), said)
+    yield grid
