@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tokenwire.fabric import Fabric
     from tokenwire.flows import Traffic
+    from tokenwire.journey.carried import Carried
     from tokenwire.journey.placement import Placement
     from tokenwire.model import Model
     from tokenwire.plan import Plan
@@ -92,6 +93,12 @@ class Journey:
         from tokenwire.journey.placement import placement
 
         return placement(self, token)
+
+    def carried(self, token: int) -> Carried | None:
+        """Return the first message that carries the vector of a token of the text to another GPU (None: nothing is sent)."""
+        from tokenwire.journey.carried import carried
+
+        return carried(self, token)
 
     def needs(self, *, exposed: float = 0.1, mfu: float | None = None) -> tuple[Figure, ...]:
         """Return what the network must offer, each figure with its derivation.
