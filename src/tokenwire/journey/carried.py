@@ -23,6 +23,8 @@ from tokenwire.journey.placement import Placement
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tokenwire.journey.journey import Journey
 
 LARGEST = 3 * 10**10
@@ -143,7 +145,8 @@ def _with_embedding(rows: pl.DataFrame) -> dict[str, Any]:
     import polars as pl
 
     named = rows.filter(pl.col("what").str.contains("embedding"))
-    return (named if len(named) else rows.sort("bytes")).row(-1, named=True)
+    found: dict[str, Any] = (named if len(named) else rows.sort("bytes")).row(-1, named=True)
+    return found
 
 
 def _row_in_buffer(
