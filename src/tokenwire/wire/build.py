@@ -11,6 +11,7 @@ from tokenwire.wire.connection import Connection, ipv4, ipv6, lid, mac, udp_sour
 from tokenwire.wire.headers import Header
 from tokenwire.wire.packet import PAD, PAYLOAD, Packet, Place, assemble
 from tokenwire.wire.transports import rdma, rocev2, uet
+from tokenwire.wire.transports.ethernet import MINIMUM_FRAME
 
 Part = tuple[Header, bytes]
 
@@ -29,7 +30,7 @@ def over_ethernet(
     version = headers.IPV4 if config.ip_version == 4 else headers.IPV6
     below = [*_ethernet(config, connection), (version, ip)]
     size = sum(len(part) for _, part in [*below, *parts]) + headers.FCS.size
-    short = b"\0" * max(0, 64 - size)
+    short = b"\0" * max(0, MINIMUM_FRAME - size)
     whole = [*below, *parts, (PAD, short)]
     check = checksums.fcs(b"".join(part for _, part in whole))
     return assemble(place, [*whole, (headers.FCS, check)])

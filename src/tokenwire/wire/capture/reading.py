@@ -164,10 +164,20 @@ class _Rest(io.RawIOBase):
         return len(piece)
 
 
+class _Unzipped:
+    """A compressed file, of which all that can be had is had, also where it is broken further on."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self.file = file
+
+    def read(self, size: int, /) -> bytes:
+        return self.file.read1(size)
+
+
 def _unzipped(source: _Source, notes: Notes) -> _Source:
     notes.file_bytes = 0
     head = source.data[source.at : source.end].tobytes()
-    return _Source(gzip.GzipFile(fileobj=io.BufferedReader(_Rest(head, source.file), PIECE)), notes)
+    return _Source(_Unzipped(gzip.GzipFile(fileobj=io.BufferedReader(_Rest(head, source.file), PIECE))), notes)
 
 
 def _packets(source: _Source, name: str, notes: Notes, batch: int, limit: int | None) -> Iterator[Any]:

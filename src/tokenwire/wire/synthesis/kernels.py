@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tokenwire.wire.headers import FCS
+from tokenwire.wire.transports.ethernet import MINIMUM_FRAME
+
 DATA, ACKNOWLEDGEMENT = 0, 1
+
+SHORTEST = MINIMUM_FRAME - FCS.size
+"""Bytes that a captured frame has at least: the FCS is not kept."""
 
 (ETH_DST, ETH_SRC, IP, IP4_LENGTH, IP4_ID, IP4_CHECK, IP_SRC, IP_DST, IP6_LENGTH, IP6_LABEL, UDP, UDP_SOURCE,
  UDP_LENGTH, UDP_CHECK, BTH, OPCODE, PAD, QP, ACK_REQUEST, PSN, HEADERS_END, POSITIONS) = range(22)  # fmt: skip
@@ -273,6 +279,9 @@ def fill(
             total += _sum(out, end - 4, 4)
             check = _folded(total)
             _put(out, base + at[UDP_CHECK], check if check else 0xFFFF, 2)
+        while end - base < SHORTEST:
+            out[end] = 0
+            end += 1
         kept = min(end - base, snap)
         _little(out, record, times[n] // 1_000_000_000)
         _little(out, record + 4, times[n] % 1_000_000_000)
