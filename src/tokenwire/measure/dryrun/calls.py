@@ -68,7 +68,7 @@ OPERATORS: dict[str, Operator] = {
 }
 """By the operator's name without namespace and overload."""
 
-_LOCAL = {"wait_tensor", "check_for_nan"}
+_LOCAL = {"wait_tensor", "check_for_nan", "_wrap_tensor_autograd"}
 _PEER = {"send": 2, "recv_": 2, "isend": 1, "irecv": 1}
 
 

@@ -1,0 +1,184 @@
+"""One optimizer step of torch's own FSDP2, tensor and pipeline parallelism on a fake process group, put together as torchtitan.
+
+The step is that of torchtitan's trainer (pytorch/torchtitan v0.2.2, torchtitan/train.py, train_step): valid tokens are summed,
+each micro-batch goes forward and backward, the gradient norm is clipped, the optimizer steps. Tensors of large models are fake, so a
+large model runs in little memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tokenwire.errors import InputError
+from tokenwire.measure.dryrun.calls import Call
+from tokenwire.measure.dryrun.record import Recorder, fake_world, require_torch, table
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan
+from tokenwire.plan.torchtitan import TorchtitanPlan
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def record(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
+    """Return the calls of one step by ``rank`` (``record.COLUMNS``).
+
+    Raises ``InputError`` for a model or plan that this dry run cannot build, ``MissingExtra`` without torch.
+    """
+    return table(calls(arch, plan, rank), plan, rank)
+
+
+def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
+    """Return every call in order."""
+    require_torch("a dry run of torch")
+    config = plan.config
+    if not isinstance(config, TorchtitanPlan):
+        raise InputError(f"dialect = {config.dialect}", where="[plan]", rule="this dry run is of torchtitan")
+    if plan.group_size("fsdp") == 1 and plan.group_size("dp_replicate") > 1:
+        from tokenwire.measure.dryrun.ddp import replicated_calls
+
+        return replicated_calls(arch, plan, rank)
+    recorder = Recorder()
+    with quiet(), fake_world(rank, plan.world):
+        from tokenwire.measure.dryrun.torch_parallel import Meshes
+
+        # Meshes are real: their ranks are read.
+        meshes = Meshes.of(plan)
+        with fake_tensors(arch):
+            _step(arch, plan, config, meshes, rank, recorder)
+    return recorder.calls
+
+
+LARGE = 2**26
+"""Parameters from which on tensors are fake: slower by the call, but without memory."""
+
+
+@contextlib.contextmanager
+def fake_tensors(arch: Architecture) -> Iterator[None]:
+    """Make tensors fake inside the block where the model is large."""
+    from tokenwire.model.parameters import parameters
+
+    if parameters(arch).total < LARGE:
+        yield
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes():
+        yield
+
+
+@contextlib.contextmanager
+def _real_meshes() -> Iterator[None]:
+    # FSDP2 joins meshes while it wraps; a mesh reads the ranks it holds, so its tensors must not be fake.
+    from unittest import mock
+
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.distributed.device_mesh import DeviceMesh
+
+    def real(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with unset_fake_temporarily():
+                return function(*args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for name in ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatenate"):
+            raw = DeviceMesh.__dict__[name]
+            bound = staticmethod(real(raw.__func__)) if isinstance(raw, staticmethod) else real(raw)
+            stack.enter_context(mock.patch.object(DeviceMesh, name, bound))
+        yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep frameworks from logging and warning: a dry run's output is its table."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, rank: int, recorder: Recorder) -> None:
+    import torch
+
+    from tokenwire.measure.dryrun.torch_model import Decoder
+    from tokenwire.measure.dryrun.torch_parallel import parallelized
+    from tokenwire.measure.dryrun.torch_pipeline import pipeline_step
+
+    stage = plan.stages[plan.stage_of(rank)]
+    if plan.pp > 1:
+        pipeline_step(arch, plan, config, stage, meshes, recorder)
+        return
+    model = parallelized(Decoder(arch), arch, plan, meshes)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    b, s, m = plan.training.micro_batch, plan.training.sequence_length, plan.micro_batches
+    with recorder.recording():
+        count_tokens(plan, meshes, recorder)
+        for index in range(m):
+            if not config.set_requires_gradient_sync and hasattr(model, "set_requires_gradient_sync"):
+                model.set_requires_gradient_sync(index == m - 1)
+            ids = torch.zeros(b, s // plan.cp, dtype=torch.int64)
+            with parallel_loss(plan, config):
+                logits = model(ids)
+                with recorder.phase.during("loss"):
+                    loss = cross_entropy(logits, ids)
+                loss.backward()
+        finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
+
+
+def parallel_loss(plan: Plan, config: TorchtitanPlan) -> Any:
+    """Return the context of the loss: torch's ``loss_parallel`` where tensor parallelism leaves the logits cut."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    return loss_parallel() if plan.tp > 1 and not config.disable_loss_parallel else contextlib.nullcontext()
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    """Return the summed loss in fp32 (torchtitan/components/loss.py, cross_entropy_loss)."""
+    import torch.nn.functional as F
+
+    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1), reduction="sum")
+
+
+def count_tokens(plan: Plan, meshes: Any, recorder: Recorder) -> None:
+    """Sum the valid tokens over the data-parallel ranks, before anything else of the step."""
+    import torch
+    from torch.distributed import _functional_collectives as funcol
+
+    if plan.dp > 1:
+        with recorder.phase.during("data"):
+            funcol.wait_tensor(funcol.all_reduce(torch.tensor(0, dtype=torch.int64), "sum", meshes.data["batch"]))
+
+
+def finish(
+    parameters: list[Any], optimizer: Any, plan: Plan, config: TorchtitanPlan, meshes: Any, recorder: Recorder, loss: Any
+) -> None:
+    """Clip the gradient norm, step, and on a logging step sum loss and tokens (torchtitan/train.py, train_step)."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import _functional_collectives as funcol
+    from torch.distributed.tensor import DTensor
+
+    with recorder.phase.during("optimizer"):
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
+        if plan.pp > 1:
+            dist.all_reduce(norm, group=meshes.dense["pp"].get_group())
+        torch.nn.utils.clip_grads_with_norm_(parameters, config.max_norm, norm, foreach=True)
+        optimizer.step()
+    if config.log_freq == 1 and plan.group_size("dp_cp") > 1:
+        with recorder.phase.during("loss"):
+            value = loss.full_tensor() if isinstance(loss, DTensor) else loss
+            summed = ((value.detach(), "sum"), (value.detach(), "max"), (torch.tensor(0, dtype=torch.int64), "sum"))
+            for tensor, how in summed:
+                funcol.wait_tensor(funcol.all_reduce(tensor, how, meshes.loss))
