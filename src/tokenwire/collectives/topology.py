@@ -28,13 +28,13 @@ def topology_named(name: str) -> str:
 def sides(n: int, dimensions: int) -> tuple[int, ...]:
     """Return ``dimensions`` factors of n, as equal as can be, largest last.
 
-    >>> sides(64, 3), sides(12, 2), sides(7, 2)
-    ((4, 4, 4), (3, 4), (1, 7))
+    >>> sides(64, 3), sides(24, 3), sides(7, 2)
+    ((4, 4, 4), (2, 3, 4), (1, 7))
     """
     if dimensions == 1:
         return (n,)
     side = max(f for f in range(1, round(n ** (1 / dimensions)) + 1) if n % f == 0)
-    return (side, *sides(n // side, dimensions - 1))
+    return tuple(sorted((side, *sides(n // side, dimensions - 1))))
 
 
 def ports(topology: str, n: int) -> int:
@@ -53,14 +53,12 @@ def ports(topology: str, n: int) -> int:
 
 def load(topology: str, n: int, round_: Round) -> tuple[float, int]:
     """Return the bytes over the busiest link in one step of a round, and the most links that a message crosses."""
-    if round_.switch_bytes:
-        return round_.switch_bytes, 2
     if round_.shifts:
         times, hops = _shifted(topology, n, round_.shifts)
-    else:
-        assert round_.src is not None
-        assert round_.dst is not None
+    elif round_.src is not None and round_.dst is not None:
         times, hops = _pairs(topology, n, round_.src, round_.dst)
+    else:
+        return round_.switch_bytes, 2
     return times * round_.bytes, hops
 
 

@@ -98,6 +98,13 @@ class Fabric:
         """Return the number of directed links."""
         return int(self.src.size)
 
+    @cached_property
+    def attachments(self) -> tuple[Ints, Ints]:
+        """Return which GPU may use which NIC, as two columns of devices."""
+        several = max(1, self.facts.nics_per_node // self.gpus_per_node) if "nic" in self.starts else 1
+        gpus = np.repeat(np.arange(self.world, dtype=np.int64), several)
+        return gpus, self.nic_of[gpus] + np.tile(np.arange(several, dtype=np.int64), self.world)
+
     def device_name(self, device: int) -> str:
         """Return a device's name: its kind and its number among them, from 0."""
         for kind, count in self.kinds:
