@@ -27,6 +27,20 @@ class Phase:
         self._inside = 0
         self._optimizing = 0
         self._after = "setup"
+        # Tensors whose phase is known beforehand, by identity; kept, so that no other takes that identity.
+        self._of_tensor: dict[int, tuple[str, Any]] = {}
+
+    def belongs(self, tensor: Any, phase: str) -> None:
+        """Say that the next send or receive of this very tensor is of ``phase``."""
+        self._of_tensor[id(tensor)] = (phase, tensor)
+
+    def of(self, args: tuple[Any, ...]) -> str:
+        """Return the phase said of the first tensor among ``args``, or an empty string."""
+        for arg in args:
+            first = arg[0] if isinstance(arg, (list, tuple)) and arg else arg
+            if id(first) in self._of_tensor:
+                return self._of_tensor[id(first)][0]
+        return ""
 
     def now(self) -> str:
         """Return the phase of a call made at this moment."""

@@ -79,7 +79,7 @@ class Recorder:
 
     def note(self, name: str, args: tuple[Any, ...]) -> None:
         """Note one operator with its arguments."""
-        phase = self.phase.now()
+        phase = self.phase.of(args) or self.phase.now()
         site = call_site(sys._getframe(1))
         self.calls.extend(read_calls(name, args, phase, site))
 

@@ -114,9 +114,8 @@ def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, r
     from tokenwire.measure.dryrun.torch_parallel import parallelized
     from tokenwire.measure.dryrun.torch_pipeline import pipeline_step
 
-    stage = plan.stages[plan.stage_of(rank)]
     if plan.pp > 1:
-        pipeline_step(arch, plan, config, stage, meshes, recorder)
+        pipeline_step(arch, plan, config, plan.stage_of(rank), meshes, recorder)
         return
     model = parallelized(Decoder(arch), arch, plan, meshes)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
