@@ -9,5 +9,6 @@ overlaps, everything does), largest message, packets a second, bisection bandwid
 from tokenwire.needs.compute import MFU
 from tokenwire.needs.messages import messages
 from tokenwire.needs.requirements import requirements
+from tokenwire.needs.volumes import by_medium
 
-__all__ = ["MFU", "messages", "requirements"]
+__all__ = ["MFU", "by_medium", "messages", "requirements"]

@@ -33,7 +33,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "data": Method(
         "data", "data", "", {"dialect": "megatron"},
-        "every GPU has the whole model; gradients are all-reduced once a step: 2(n-1)/n·P gradients by each GPU",
+        "every GPU has the whole model; gradients, in bf16 by default, are all-reduced once a step: 2(n-1)/n·2P B by each GPU",
     ),
     "tensor": Method(
         "tensor", "tensor", "tp", {"dialect": "megatron", "sequence_parallel": True},
@@ -45,7 +45,7 @@ METHODS: dict[str, Method] = {
     ),
     "fsdp": Method(
         "fsdp", "FSDP", "", {"dialect": "torchtitan"},
-        "every GPU has 1/n of every parameter; they are gathered forward and backward and their gradients scattered",
+        "every GPU has 1/n of every parameter; they are gathered in bf16 forward and backward, and their gradients scattered in fp32",
     ),
 }  # fmt: skip
 """Methods by name, in the order of the tables."""

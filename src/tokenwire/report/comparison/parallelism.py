@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
 from tokenwire.figures import Figure
-from tokenwire.needs import messages
+from tokenwire.needs import by_medium, messages
 from tokenwire.plan import read_plan, resolve
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.comparison import Comparison
 from tokenwire.units import format_bytes
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tokenwire.journey import Journey
-    from tokenwire.plan import Plan, PlanConfig
+    from tokenwire.plan import Plan
 
 Section = dict[str, str | int | bool]
 
@@ -57,10 +59,18 @@ class _Row:
     name: str
     plan: Plan | None
     reason: str = ""
-    nvlink: int = 0
-    network: int = 0
+    nvlink_parts: tuple[tuple[str, str, int], ...] = ()
+    network_parts: tuple[tuple[str, str, int], ...] = ()
     calls: int = 0
     largest: int = 0
+
+    @property
+    def nvlink(self) -> int:
+        return sum(size for _, _, size in self.nvlink_parts)
+
+    @property
+    def network(self) -> int:
+        return sum(size for _, _, size in self.network_parts)
 
 
 def compare_parallelism(journey: Journey, gpus: int) -> Comparison:
@@ -82,8 +92,8 @@ def compare_parallelism(journey: Journey, gpus: int) -> Comparison:
         pl.DataFrame([_facts(row, world, tokens) for row in rows], infer_schema_length=None),
         (
             ("method", "method"), ("sizes", "tp·pp·dp"), ("nvlink_bytes_per_gpu", "NVLink/GPU"),
-            ("network_bytes_per_gpu", "network/GPU"), ("network_bytes_per_token", "network/token"),
-            ("largest_message", "largest message"),
+            ("network_bytes_per_gpu", "network/GPU"), ("network_bytes_per_token", "a token"),
+            ("largest_message", "message"),
         ),
         {"method": "", "sizes": "", "nvlink_bytes_per_gpu": "B", "network_bytes_per_gpu": "B", "network_bytes_per_token": "B",
          "largest_message": "B"},
@@ -111,32 +121,33 @@ def _row(journey: Journey, way: Way) -> _Row:
 def largest_plan(journey: Journey, way: Way) -> Plan:
     """Return the plan of a method with its sizes as large as works, one size after the other.
 
-    Raises the ``InputError`` of the smallest that was tried where none works.
+    Raises the ``InputError`` of the smallest that was tried where none from 2 on works.
     """
     cluster = journey.config.cluster
     section: Section = {**way.section}
-    plan = None
-    for axis, limit in way.largest.items() or (("tp", 1),):
+    for axis, limit in way.largest.items():
         most = {0: cluster.world, -1: journey.fabric().gpus_per_node}.get(limit, limit)
-        plan, section = _largest(journey, section, axis, most)
-    assert plan is not None
-    return plan
+        section[axis] = _largest(journey, section, axis, most)
+    return _plan(journey, section)
 
 
-def _largest(journey: Journey, section: Section, axis: str, most: int) -> tuple[Plan, Section]:
-    arch, training = journey.model().architecture, journey.config.training
+def _plan(journey: Journey, section: Section) -> Plan:
+    config = journey.config
+    return resolve(read_plan(section), config.training, journey.model().architecture, config.cluster.world)
+
+
+def _largest(journey: Journey, section: Section, axis: str, most: int) -> int:
     world = journey.config.cluster.world
     error: InputError | None = None
-    for size in range(most, 0, -1):
+    for size in range(min(most, world), 1, -1):
         if world % size:
             continue
-        tried = {**section, axis: size}
         try:
-            config: PlanConfig = read_plan(tried)
-            return resolve(config, training, arch, world), tried
+            _plan(journey, {**section, axis: size})
+            return size
         except InputError as reason:
             error = reason
-    raise error or InputError(f"{axis}", rule="no size works")
+    raise error or InputError(f"{axis} on {world} GPUs", rule=f"no size from 2 to {most} divides them")
 
 
 def _counted(journey: Journey, name: str, plan: Plan) -> _Row:
@@ -145,10 +156,18 @@ def _counted(journey: Journey, name: str, plan: Plan) -> _Row:
 
     step = operations(journey.model().architecture, plan)
     sent = messages(step, journey.config.wire)
-    moved = traffic(step, plan, journey.fabric()).totals
+    moved = by_medium(traffic(step, plan, journey.fabric()).transfers, journey.fabric().gpus_per_node)
     calls = int((step["count"] * (plan.world // plan.pp)).sum())
     largest = max(sent["message"], default=0)
-    return _Row(name, plan, "", moved["nvlink_bytes"], moved["network_bytes"], calls, largest)
+    return _Row(name, plan, "", _parts(moved, "nvlink"), _parts(moved, "network"), calls, largest)
+
+
+def _parts(moved: pl.DataFrame, medium: str) -> tuple[tuple[str, str, int], ...]:
+    """Return (operation, group, bytes of all GPUs) over one medium, most first."""
+    import polars as pl
+
+    summed = moved.filter(pl.col("medium") == medium).group_by("op", "group").agg(pl.col("bytes").sum())
+    return tuple(summed.sort(["bytes", "op", "group"], descending=[True, False, False]).iter_rows())
 
 
 def _sizes(plan: Plan | None) -> str:
@@ -172,9 +191,11 @@ def _facts(row: _Row, world: int, tokens: int) -> dict[str, object]:
 def _formulas(rows: list[_Row], world: int) -> Iterator[Figure]:
     for row in rows:
         if row.plan:
+            parts = " + ".join(f"{op} on {group} {format_bytes(size / world)}" for op, group, size in row.network_parts[:3])
+            rest = len(row.network_parts) - 3
             yield Figure(
-                f"{row.name}: bytes a GPU sends over the network", row.network / world, "B",
-                "Σ transfers between nodes / GPUs", f"{format_bytes(row.network)}/{world:,}", "tokenwire.flows",
+                f"{row.name} ({_sizes(row.plan)}): a GPU sends over the network", row.network / world, "B",
+                "", parts + (f" + {rest} more" if rest > 0 else ""), "tokenwire.flows",
             )  # fmt: skip
 
 
@@ -184,6 +205,7 @@ def _notes(rows: list[_Row]) -> Iterator[str]:
             yield f"{row.name}: {row.reason}"
         else:
             yield from (f"{row.name}: {note}" for note in row.plan.notes)
+    yield "network: bytes that leave a node, each GPU and step, and for each token; message: the largest from GPU to GPU"
     there = [row for row in rows if row.plan]
     if there:
         best, worst = min(there, key=lambda row: row.network), max(there, key=lambda row: row.network)
