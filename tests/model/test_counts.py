@@ -90,14 +90,20 @@ def test_next_token_layers_are_apart():
 def test_presets_add_up(name):
     arch = preset(name, 1000)
     count = parameters(arch)
-    assert count.total == sum(t.elements for t in tensors(arch) if t.layer is None or t.layer < len(arch.layers))
+    assert count.total == sum(
+        t.elements for t in tensors(arch) if t.layer is None or t.layer < len(arch.layers)
+    )
     assert count.total == sum(figure.value for figure in parameter_figures(arch))
     assert 0 < count.active <= count.total
     assert arch.name == name
 
 
 @given(
-    st.sampled_from(sorted(HUGGINGFACE)), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.integers(1, 2000), st.booleans()
+    st.sampled_from(sorted(HUGGINGFACE)),
+    st.integers(1, 4),
+    st.sampled_from([32, 64, 96]),
+    st.integers(1, 2000),
+    st.booleans(),
 )
 def test_counts_of_made_up_models_add_up(family, layers, hidden, vocabulary, tied):
     from tokenwire.errors import InputError

@@ -24,15 +24,31 @@ def test_llama_by_hand():
     n, ne = 8_030_261_248, 128_256 * 4096
     assert flops_per_token(preset("llama-3.1-8b"), 8192, "6N").value == 6 * n
     assert flops_per_token(preset("llama-3.1-8b"), 8192, "palm").value == 6 * n + 12 * 32 * 4096 * 8192
-    assert flops_per_token(preset("llama-3.1-8b"), 8192, "torchtitan").value == 6 * (n - ne) + 12 * 32 * 4096 * 8192
+    assert (
+        flops_per_token(preset("llama-3.1-8b"), 8192, "torchtitan").value
+        == 6 * (n - ne) + 12 * 32 * 4096 * 8192
+    )
 
 
 def test_latent_attention_by_megatrons_formula():
     arch, s = preset("deepseek-v3"), 4096
     h, a = 7168, 128
-    mla = 1536 * (h + a * 192 + 1) + 512 * (h + a * (128 + 128) + 1) + h * 64 + a * 128 * h + s * a * 192 / 2 + s * a * 128 / 2
+    mla = (
+        1536 * (h + a * 192 + 1)
+        + 512 * (h + a * (128 + 128) + 1)
+        + h * 64
+        + a * 128 * h
+        + s * a * 192 / 2
+        + s * a * 128 / 2
+    )
     # 3 dense layers, 58 with experts, and one more (MTP) with experts, with its norms, projection and logits.
-    products = 62 * mla + 3 * h * (18432 * 3 + 0) + 59 * 3 * h * (2048 * 8 + 2048) + (3 * h + 2 * h * h) + 2 * h * 129280
+    products = (
+        62 * mla
+        + 3 * h * (18432 * 3 + 0)
+        + 59 * 3 * h * (2048 * 8 + 2048)
+        + (3 * h + 2 * h * h)
+        + 2 * h * 129280
+    )
     assert flops_per_token(arch, s, "megatron").value == 6 * products
 
 

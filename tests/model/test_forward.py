@@ -61,19 +61,33 @@ def _reference(arch: Architecture, ids, seed: int = 0):
             w, a = layer_weights(arch, index, seed), layer.mixer
             ys = [norm(x, w.norm_biases[0]) for x in xs]
             q, k, v = (
-                [(y @ part.weight.T.astype(np.float64) + (0 if part.bias is None else part.bias)).reshape(n, -1) for y in ys]
+                [
+                    (y @ part.weight.T.astype(np.float64) + (0 if part.bias is None else part.bias)).reshape(
+                        n, -1
+                    )
+                    for y in ys
+                ]
                 for part, n in ((w.q, a.heads), (w.k, a.kv_heads), (w.v, a.kv_heads))
             )
             if arch.positions == "rotary":
-                q, k = ([np.array([turn(head, p) for head in x]) for p, x in enumerate(part)] for part in (q, k))
+                q, k = (
+                    [np.array([turn(head, p) for head in x]) for p, x in enumerate(part)] for part in (q, k)
+                )
             for p in range(len(xs)):
                 heads = []
                 for i in range(a.heads):
                     j = i // (a.heads // a.kv_heads)
                     first = 0 if a.window is None else max(0, p - a.window + 1)
-                    scores = np.array([q[p][i] @ k[o][j] for o in range(first, p + 1)]) / math.sqrt(a.head_dim)
+                    scores = np.array([q[p][i] @ k[o][j] for o in range(first, p + 1)]) / math.sqrt(
+                        a.head_dim
+                    )
                     weights = np.exp(scores - scores.max())
-                    heads.append(sum(x * v[o][j] for x, o in zip(weights / weights.sum(), range(first, p + 1), strict=True)))
+                    heads.append(
+                        sum(
+                            x * v[o][j]
+                            for x, o in zip(weights / weights.sum(), range(first, p + 1), strict=True)
+                        )
+                    )
                 mixed = np.concatenate(heads) @ w.output.weight.T
                 xs[p] = xs[p] + mixed + (0 if w.output.bias is None else w.output.bias)
             for p, x in enumerate(xs):
@@ -113,7 +127,14 @@ def test_cut_is_whole(arch, tp, sequence_parallel, stages, seed, b):
     rows = 52
     whole = forward(arch, ids, seed=seed, labels=ids, vocabulary_rows=rows)
     run = forward(
-        arch, ids, seed=seed, tp=tp, sequence_parallel=sequence_parallel, stages=stages, labels=ids, vocabulary_rows=rows
+        arch,
+        ids,
+        seed=seed,
+        tp=tp,
+        sequence_parallel=sequence_parallel,
+        stages=stages,
+        labels=ids,
+        vocabulary_rows=rows,
     )
     assert np.allclose(run.hidden, whole.hidden, atol=1e-6)
     assert np.allclose(run.logits, whole.logits, atol=1e-5)
@@ -155,7 +176,11 @@ def test_what_is_said_without_sequence_parallelism():
     # embedding, 2 a layer, 3 for the loss; a send between four stages.
     assert (ops.count("all_reduce"), ops.count("send"), len(ops)) == (1 + 2 * 4 + 3, 3, 15)
     assert run.sent[3].ranks[0].shape == (8, 2, 48)
-    assert [x.what for x in run.sent[-3:]] == ["loss: largest logit", "loss: predicted logit", "loss: sum of exponentials"]
+    assert [x.what for x in run.sent[-3:]] == [
+        "loss: largest logit",
+        "loss: predicted logit",
+        "loss: sum of exponentials",
+    ]
     # Rotary positions with sequence parallelism: the embedding is reduce-scattered.
     assert forward(LLAMA, _ids(), tp=2, sequence_parallel=True).sent[0].op == "reduce_scatter"
 
@@ -176,7 +201,9 @@ def test_partial_sums_are_true_parts():
     # The last output with its bias is what the last layer adds.
     last = outputs[-1].result + layer_weights(GPT, 3, 0).down.bias
     before = forward(GPT, ids, stages=[[0, 1, 2], [3]], upto_stage=0).hidden
-    attended = [x for x in run.sent if x.what == "attention output"][-1].result + layer_weights(GPT, 3, 0).output.bias
+    attended = [x for x in run.sent if x.what == "attention output"][-1].result + layer_weights(
+        GPT, 3, 0
+    ).output.bias
     assert np.allclose(before + attended + last, whole.hidden, atol=1e-6)
 
 
@@ -239,7 +266,7 @@ def test_wrong_tokens_and_models():
 def test_gpt_is_that_of_torch():
     """The same weights in torch's own modules: LayerNorm, scaled_dot_product_attention, GELU."""
     import torch
-    from torch.nn import functional as F
+    from torch.nn import functional as torch_f
 
     ids, h = _ids(), 48
     x = torch.from_numpy(table_rows("embedding.weight", np.arange(50), h))[torch.from_numpy(ids)]
@@ -248,10 +275,10 @@ def test_gpt_is_that_of_torch():
         w = layer_weights(GPT, index, 0)
         put = {name: [torch.from_numpy(np.ascontiguousarray(t)) for t in (part.weight, part.bias)]
                for name, part in (("q", w.q), ("k", w.k), ("v", w.v), ("o", w.output), ("up", w.up), ("down", w.down))}  # fmt: skip
-        y = F.layer_norm(x, (h,), torch.ones(h), torch.from_numpy(w.norm_biases[0]))
-        q, k, v = (F.linear(y, *put[name]).reshape(2, 8, 4, 12).transpose(1, 2) for name in "qkv")
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 8, h)
-        x = x + F.linear(mixed, *put["o"])
-        y = F.layer_norm(x, (h,), torch.ones(h), torch.from_numpy(w.norm_biases[1]))
-        x = x + F.linear(F.gelu(F.linear(y, *put["up"]), approximate="tanh"), *put["down"])
+        y = torch_f.layer_norm(x, (h,), torch.ones(h), torch.from_numpy(w.norm_biases[0]))
+        q, k, v = (torch_f.linear(y, *put[name]).reshape(2, 8, 4, 12).transpose(1, 2) for name in "qkv")
+        mixed = torch_f.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 8, h)
+        x = x + torch_f.linear(mixed, *put["o"])
+        y = torch_f.layer_norm(x, (h,), torch.ones(h), torch.from_numpy(w.norm_biases[1]))
+        x = x + torch_f.linear(torch_f.gelu(torch_f.linear(y, *put["up"]), approximate="tanh"), *put["down"])
     assert np.allclose(forward(GPT, ids).hidden.transpose(1, 0, 2), x.numpy(), atol=2e-6)

@@ -9,7 +9,9 @@ from tokenwire.model import Architecture, from_huggingface, preset, presets, ten
 
 def _cuts(arch: Architecture, layer: int | None = 0) -> dict[str, tuple[str, int | None]]:
     return {
-        t.name.removeprefix(f"layers.{layer}."): (t.split, t.split_dim) for t in tensors(arch) if t.layer == layer
+        t.name.removeprefix(f"layers.{layer}."): (t.split, t.split_dim)
+        for t in tensors(arch)
+        if t.layer == layer
     }
 
 
@@ -73,7 +75,9 @@ def test_cuts_divide(name):
 
 
 def test_the_megatron_layout_fuses():
-    names = [t.name.removeprefix("layers.0.") for t in tensors(preset("llama-3.1-8b"), "megatron") if t.layer == 0]
+    names = [
+        t.name.removeprefix("layers.0.") for t in tensors(preset("llama-3.1-8b"), "megatron") if t.layer == 0
+    ]
     # attention.py registers linear_proj before linear_qkv; mlp.py linear_fc1 before linear_fc2.
     assert names == [
         "input_norm.weight", "attention.output.weight", "attention.qkv.weight", "feed_forward_norm.weight",
@@ -87,7 +91,14 @@ def test_the_megatron_layout_fuses():
 
 def test_opt_projects_a_narrow_embedding():
     arch = from_huggingface(
-        {"model_type": "opt", "hidden_size": 64, "word_embed_proj_dim": 32, "num_attention_heads": 4, "ffn_dim": 128, "num_hidden_layers": 1}
+        {
+            "model_type": "opt",
+            "hidden_size": 64,
+            "word_embed_proj_dim": 32,
+            "num_attention_heads": 4,
+            "ffn_dim": 128,
+            "num_hidden_layers": 1,
+        }
     )
     shapes = {t.name: t.shape for t in tensors(arch)}
     assert shapes["embedding.project_in.weight"] == (64, 32)

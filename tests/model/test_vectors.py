@@ -51,7 +51,15 @@ def test_an_id_without_a_row_is_an_error(token):
 def test_bfloat16_by_hand():
     # 1 + 2^-8 lies between 1 (0x3f80) and 1 + 2^-7 (0x3f81): a tie, to even. 1 + 3·2^-8 ties up to 0x3f82.
     values = np.float32([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -0.0, np.inf, -np.inf, 3.4e38])
-    assert [f"{bits:04x}" for bits in bfloat16_bits(values)] == ["3f80", "3f82", "3f81", "8000", "7f80", "ff80", "7f80"]
+    assert [f"{bits:04x}" for bits in bfloat16_bits(values)] == [
+        "3f80",
+        "3f82",
+        "3f81",
+        "8000",
+        "7f80",
+        "ff80",
+        "7f80",
+    ]
 
 
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000])

@@ -173,7 +173,7 @@ def from_huggingface(fields: Mapping[str, Any], *, where: str = "config.json") -
         merged.setdefault("model_type", {"gemma3": "gemma3_text"}.get(kind, kind))
         return from_huggingface(merged, where=f"{where} text_config")
     if not kind:
-        raise InputError("model_type", where=where, rule="is missing: it names the family (gpt2, llama, ...)")
+        raise InputError("model_type is missing", where=where, rule="it names the family (gpt2, llama, ...)")
     return reader_of(kind, where)(read)
 
 
@@ -209,7 +209,7 @@ def from_fields(config: ModelConfig, vocabulary_size: int | None = None) -> Arch
     """Return the architecture that the fields of the section describe. Raises ``InputError`` where they do not fit."""
     h = config.hidden_size
     if h is None:
-        raise InputError("hidden_size", where="[model]", rule="is missing")
+        raise InputError("hidden_size is missing", where="[model]", rule="a model by its fields needs it")
     name = config.name or "model"
     vocabulary = config.vocabulary_size or _vocabulary(vocabulary_size, name)
     dense = FeedForward(config.feed_forward or 4 * h, config.gated, config.bias, config.activation)
@@ -222,7 +222,7 @@ def from_fields(config: ModelConfig, vocabulary_size: int | None = None) -> Arch
             count - config.dense_layers, 0
         )
     elif config.active_experts or config.expert_feed_forward or config.shared_experts:
-        raise InputError("experts", where="[model]", rule="is missing, though other keys speak of experts")
+        raise InputError("experts is missing", where="[model]", rule="other keys speak of experts")
     return Architecture(
         name=name, family="fields", vocabulary_size=vocabulary, hidden_size=h, layers=tuple(layers),
         norm=Norm(config.norm, bias=config.norm == "layer"), positions=config.positions,

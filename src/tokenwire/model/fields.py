@@ -43,7 +43,7 @@ class Fields:
         if value is None:
             if default is None:
                 raise InputError(
-                    f"{names[0]}", where=self.where, rule="is missing, and this family has no default for it"
+                    f"{names[0]} is missing", where=self.where, rule="this family has no default for it"
                 )
             return default
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
