@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 # Functions of frameworks that say what a call is for, whatever else is running: (part of the file's name, function).
-_GRADIENTS = {("_fully_shard", "foreach_reduce"), ("replicate", "foreach_reduce")}
+_GRADIENTS = {("_fully_shard", "foreach_reduce"), ("pipelining/stage", "perform_reduce_grad")}
 _OPTIMIZER = {("clip_grad", "get_total_norm"), ("clip_grad", "clip_grad_norm_"), ("clip_grad", "_get_total_norm")}
 _PLUMBING = ("/torch/", "/tokenwire/measure/dryrun/", "<")
 
@@ -27,6 +27,8 @@ class Phase:
         self._inside = 0
         self._optimizing = 0
         self._after = "setup"
+        # What lies between forwards and backwards, where a schedule runs them (a pipeline gathers parameters there).
+        self.between = ""
         # Tensors whose phase is known beforehand, by identity; kept, so that no other takes that identity.
         self._of_tensor: dict[int, tuple[str, Any]] = {}
 
@@ -58,7 +60,7 @@ class Phase:
             return "backward"
         if self._inside:
             return "forward"
-        return self._after
+        return self.between or self._after
 
     @contextmanager
     def during(self, name: str) -> Iterator[None]:

@@ -59,6 +59,18 @@ def fake_world(rank: int, world: int) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+        _forget_groups()
+
+
+def _forget_groups() -> None:
+    # DTensor keeps what it has worked out for a mesh, with its group names; an equal mesh of the next world has others.
+    import torch
+    from torch.distributed.tensor import DTensor, _redistribute
+
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    for cached in (propagator.propagate_op_sharding, _redistribute._gen_transform_infos):
+        getattr(getattr(cached, "cache", cached), "cache_clear", lambda: None)()
+    getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
 
 
 class Recorder:

@@ -52,6 +52,7 @@ def pipeline_step(
     losses: list[Any] = []
     with recorder.recording(), _told(stages, recorder), _static(kind):
         count_tokens(plan, meshes, recorder)
+        recorder.phase.between = "forward"
         with parallel_loss(plan, config):
             schedule.step(*([ids] if first else []), target=ids if last else None, losses=losses if last else None,
                           return_outputs=False)  # fmt: skip

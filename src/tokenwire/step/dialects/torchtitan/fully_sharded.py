@@ -29,7 +29,7 @@ def operations(z: Sizes, stage: Stage) -> Iterator[Operation]:
 
 def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
     n, m, dtype = z.plan.group_size(unit.group), z.plan.micro_batches, z.config.param_dtype(z.plan.training)
-    runs = gathers(z, unit)
+    runs = gathers(z, stage, unit)
     shown = {
         "formula": "Σ n·ceil(d0/n)·rest", "values": f"{unit.exact:,} padded to {n} equal parts = {unit.elements:,}",
         "layers": unit.layers,
@@ -59,12 +59,34 @@ def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
     )  # fmt: skip
 
 
-def gathers(z: Sizes, unit: Unit) -> tuple[int, int]:
-    """Return how often a unit is gathered for forward and for backward in a step."""
+def gathers(z: Sizes, stage: Stage, unit: Unit) -> tuple[int, int]:
+    """Return how often a unit is gathered for forward and for backward in a step.
+
+    With a pipeline a unit stays gathered after a backward until the last one, so a forward that follows a backward needs no
+    gather, and lets the unit go again where it is ``resharded``.
+    """
     m = z.plan.micro_batches
-    if z.plan.pp > 1:
-        return (m, m) if unit.resharded else (1, 0)
-    return m, m if unit.resharded else 0
+    if z.plan.pp == 1:
+        return m, m if unit.resharded else 0
+    if not unit.resharded:
+        return 1, 0
+    forward = backward = 0
+    held = False
+    for action in one_forward_one_backward(z, stage):
+        if action == "F":
+            forward += not held
+            held = False
+        else:
+            backward += not held
+            held = True
+    return forward, backward
+
+
+def one_forward_one_backward(z: Sizes, stage: Stage) -> str:
+    """Return the order of forwards and backwards of a stage under a schedule of one stage a rank, as F and B."""
+    m = z.plan.micro_batches
+    warm = m if z.config.pipeline_parallel_schedule == "GPipe" else min(m, z.plan.pp - stage.index)
+    return "F" * warm + "BF" * (m - warm) + "B" * warm
 
 
 def reduces_each(z: Sizes) -> bool:

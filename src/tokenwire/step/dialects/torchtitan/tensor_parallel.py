@@ -117,9 +117,10 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
             each = reduces_each(z)
             times = z.plan.micro_batches if each else 1
             # Gradients that wait for the last micro-batch are added up in reduce_dtype.
-            dtype = z.compute_dtype if each or z.plan.micro_batches == 1 else z.config.reduce_dtype()
+            at_once = each or (z.plan.micro_batches == 1 and z.plan.pp == 1)
+            dtype = z.compute_dtype if at_once else z.config.reduce_dtype()
             yield z.row(
-                stage, "all_reduce", "tp", "backward", count * times, elements, dtype, "sp",
+                stage, "all_reduce", "tp", "backward" if z.plan.pp == 1 else "gradients", count * times, elements, dtype, "sp",
                 "gradients of norms", formula="h", values=f"{elements:,}", layers=layers,
                 source="torch fsdp/_fully_shard/_fsdp_param.py FSDPParam.unsharded_grad_data",
                 why="each rank has seen its part of the sequence; FSDP asks for the whole gradient before it scatters",
