@@ -171,6 +171,11 @@ def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
         yield Broken("plan", key, f"{schedule} has two stages a rank")
     elif schedule not in SINGLE_STAGE and v < 2:
         yield Broken("plan", key, f"{schedule} has at least two stages a rank")
+    elif schedule not in SINGLE_STAGE and c.fsdp_reshard_after_forward == "always":
+        yield Broken("plan", "fsdp_reshard_after_forward", f"how often {schedule} gathers units that are let go is not predicted "
+                     "here: use default or never")  # fmt: skip
+    elif v > 3:
+        yield Broken("plan", key, "torch keeps 3 stages of a rank gathered at once; more are not predicted here")
     elif layers_of_stages(c.pp * v, L, first, last) is None:
         yield Broken("plan", "pp", f"{c.pp * v} stages of {L} layers ({first} less on the first, {last} less on the last) "
                      "would leave one without room")  # fmt: skip

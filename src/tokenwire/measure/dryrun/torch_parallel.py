@@ -57,6 +57,10 @@ def parallelized(model: Decoder, arch: Architecture, plan: Plan, meshes: Meshes)
         if arch.tied_embeddings and model.tok_embeddings is not None and model.output is not None:
             # parallelize_module makes a parameter of its own for each module; both are cut by rows, so they stay one.
             model.output.weight = model.tok_embeddings.weight
+    if plan.cp > 1:
+        from tokenwire.measure.dryrun.torch_context import apply_ring
+
+        apply_ring(model, meshes.data["cp"].get_group(), config.context_parallel_rotate_method)
     if config.activation_checkpoint_mode != "none":
         _checkpoints(model, config)
     if plan.group_size("fsdp") > 1:
