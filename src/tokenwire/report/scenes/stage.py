@@ -44,11 +44,12 @@ def facts(walk: Walk, names: Sequence[str]) -> dict[str, Any]:
 def show(walk: Walk, names: Sequence[str]) -> None:
     """Draw the scenes one after the other."""
     out = console()
+    # All facts first: where one of them cannot be had, nothing is drawn.
+    scenes = [(name, _module(name).facts(walk)) for name in names]
     for note in walk.notes():
         out.print(f"note: {note}", style="yellow")
-    for name in names:
+    for name, shown in scenes:
         number = list(SCENES).index(name) + 1
-        shown = _module(name).facts(walk)
         out.print()
         out.rule(f" {number}. {SCENES[name]} ", style="bold", align="left", characters="─")
         for part in _module(name).picture(shown):
