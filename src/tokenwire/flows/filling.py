@@ -1,0 +1,239 @@
+"""The compiled event loop of max-min fair sharing; ``maxmin`` says what it computes.
+
+At an event only what can change is filled anew. Let r be the least level (rate over weight) among the flows that ended, and
+among new flows the least that their links give if all share evenly. Filling from below, the network with and without those
+flows is the same up to r: flows below r keep their rates. From r upwards a change travels only along links that two flows
+at or above r share, so that the flows reached from the links of the event, and no others, are filled again, bottleneck
+after bottleneck, from a heap of the links' levels.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+
+@numba.njit(cache=True)
+def _push(key: F64, item: I64, size: int, k: float, x: int) -> int:
+    i = size
+    while i > 0:
+        up = (i - 1) >> 1
+        if key[up] <= k:
+            break
+        key[i], item[i] = key[up], item[up]
+        i = up
+    key[i], item[i] = k, x
+    return size + 1
+
+
+@numba.njit(cache=True)
+def _drop(key: F64, item: I64, size: int) -> int:
+    """Take the least away (the caller has read it); return the new size."""
+    size -= 1
+    k, x = key[size], item[size]
+    i = 0
+    while True:
+        c = 2 * i + 1
+        if c >= size:
+            break
+        if c + 1 < size and key[c + 1] < key[c]:
+            c += 1
+        if key[c] >= k:
+            break
+        key[i], item[i] = key[c], item[c]
+        i = c
+    key[i], item[i] = k, x
+    return size
+
+
+@numba.njit(cache=True)
+def share(
+    first: I64, links: I64, capacity: F64, size: F64, weight: F64, start: F64, latency: F64, after: I64, then: I64,
+    waits: I64, record: bool, together: float,
+) -> tuple[F64, F64, int, int, F64, I64, F64]:  # fmt: skip
+    """Return when each flow began and ended (inf: never), the number of events and of rates set, and the rates over time.
+
+    Flow f takes ``links[first[f]:first[f + 1]]``; ``then[after[f]:after[f + 1]]`` wait for it, each for ``waits`` flows.
+    Events closer than ``together`` times the clock are one. The last three are (time, flow, rate) of every change.
+    """
+    flows, slots, many = size.size, links.size, capacity.size
+    owner = np.empty(slots, np.int64)
+    at = np.zeros(many + 1, np.int64)
+    for f in range(flows):
+        for h in range(first[f], first[f + 1]):
+            owner[h] = f
+            at[links[h] + 1] += 1
+    for m in range(many):
+        at[m + 1] += at[m]
+    seat, place, count = np.empty(slots, np.int64), np.empty(slots, np.int64), np.zeros(many, np.int64)
+
+    rate, level, left, since = np.zeros(flows), np.zeros(flows), size.copy(), np.zeros(flows)
+    due, ready = np.full(flows, np.inf), start.copy()
+    began, ended = np.full(flows, np.inf), np.full(flows, np.inf)
+    missing = waits.copy()
+
+    room = 4 * flows + 64
+    key, item, heap = np.empty(room), np.empty(room, np.int64), 0
+    for f in range(flows):
+        if missing[f] == 0:
+            heap = _push(key, item, heap, ready[f], f + flows)
+
+    mark, link_mark, stamp = np.zeros(flows, np.int64), np.zeros(many, np.int64), 0
+    reached, touched = np.empty(flows, np.int64), np.empty(many, np.int64)
+    spare, heavy, open_ = np.empty(many), np.empty(many), np.zeros(many, np.int64)
+    lkey, litem = np.empty(2 * many + 8), np.empty(2 * many + 8, np.int64)
+    changes = 1024 if record else 1
+    times, whom, rates, noted = np.empty(changes), np.empty(changes, np.int64), np.empty(changes), 0
+    events, settings = 0, 0
+
+    while heap > 0:
+        now = key[0]
+        if now == np.inf:
+            break
+        events += 1
+        stamp += 1
+        horizon = now * (1 + together)
+        found, seen, floor = 0, 0, np.inf
+        while heap > 0 and key[0] <= horizon:
+            t, x = key[0], item[0]
+            heap = _drop(key, item, heap)
+            if x >= flows:
+                f = x - flows
+                began[f] = t
+                if first[f] == first[f + 1] or size[f] <= 0:
+                    due[f] = t
+                    heap = _push(key, item, heap, t, f)
+                    continue
+                since[f] = now
+                mark[f] = stamp
+                reached[found] = f
+                found += 1
+                for h in range(first[f], first[f + 1]):
+                    m = links[h]
+                    seat[at[m] + count[m]] = h
+                    place[h] = at[m] + count[m]
+                    count[m] += 1
+                continue
+            f = x
+            if due[f] != t or ended[f] < np.inf:
+                continue  # the rate has changed since this was noted
+            ended[f] = t + latency[f]
+            if first[f] < first[f + 1] and size[f] > 0:
+                floor = min(floor, level[f])
+                rate[f] = 0.0
+                for h in range(first[f], first[f + 1]):
+                    m = links[h]
+                    last = seat[at[m] + count[m] - 1]
+                    seat[place[h]] = last
+                    place[last] = place[h]
+                    count[m] -= 1
+                    if link_mark[m] != stamp:
+                        link_mark[m] = stamp
+                        touched[seen] = m
+                        seen += 1
+                if record:
+                    if noted == times.size:
+                        times, whom, rates = np.append(times, times), np.append(whom, whom), np.append(rates, rates)
+                    times[noted], whom[noted], rates[noted] = now, f, 0.0
+                    noted += 1
+            for e in range(after[f], after[f + 1]):
+                g = then[e]
+                ready[g] = max(ready[g], ended[f])
+                missing[g] -= 1
+                if missing[g] == 0:
+                    heap = _push(key, item, heap, ready[g], g + flows)
+
+        # New flows: the level at which one of their links could fill first, if all on it share evenly.
+        for i in range(found):
+            f = reached[i]
+            for h in range(first[f], first[f + 1]):
+                m = links[h]
+                total = 0.0
+                for s in range(at[m], at[m] + count[m]):
+                    total += weight[owner[seat[s]]]
+                floor = min(floor, capacity[m] / total)
+                if link_mark[m] != stamp:
+                    link_mark[m] = stamp
+                    touched[seen] = m
+                    seen += 1
+        floor *= 1 - 1e-9
+
+        # What is reached from the event along flows at or above the floor.
+        i = 0
+        while i < seen:
+            m = touched[i]
+            i += 1
+            rest, heaviness, unfixed = capacity[m], 0.0, 0
+            for s in range(at[m], at[m] + count[m]):
+                g = owner[seat[s]]
+                if mark[g] != stamp:
+                    if level[g] < floor:
+                        rest -= rate[g]
+                        continue
+                    mark[g] = stamp
+                    reached[found] = g
+                    found += 1
+                    for h in range(first[g], first[g + 1]):
+                        w = links[h]
+                        if link_mark[w] != stamp:
+                            link_mark[w] = stamp
+                            touched[seen] = w
+                            seen += 1
+                heaviness += weight[g]
+                unfixed += 1
+            spare[m], heavy[m], open_[m] = max(rest, 0.0), heaviness, unfixed
+        # A new flow's links may have been looked at only now, so its own marks are complete.
+        links_left = 0
+        for i in range(seen):
+            m = touched[i]
+            if open_[m] > 0:
+                links_left = _push(lkey, litem, links_left, spare[m] / heavy[m], m)
+        for i in range(found):
+            level[reached[i]] = -1.0
+        while links_left > 0:
+            k, m = lkey[0], litem[0]
+            if open_[m] == 0:
+                links_left = _drop(lkey, litem, links_left)
+                continue
+            # In exact arithmetic no level falls below the floor.
+            current = max(spare[m] / heavy[m], floor)
+            if current > k * (1 + 1e-13):
+                links_left = _drop(lkey, litem, links_left)
+                links_left = _push(lkey, litem, links_left, current, m)
+                continue
+            links_left = _drop(lkey, litem, links_left)
+            for s in range(at[m], at[m] + count[m]):
+                g = owner[seat[s]]
+                if mark[g] != stamp or level[g] >= 0:
+                    continue
+                level[g] = current
+                fair = current * weight[g]
+                for h in range(first[g], first[g + 1]):
+                    w = links[h]
+                    spare[w] -= fair
+                    heavy[w] -= weight[g]
+                    open_[w] -= 1
+                if fair == rate[g]:
+                    continue
+                settings += 1
+                left[g] = max(left[g] - rate[g] * (now - since[g]), 0.0)
+                since[g], rate[g] = now, fair
+                due[g] = now + left[g] / fair if fair > 0 else np.inf
+                if heap == room:
+                    kept = 0
+                    old_key, old_item = key[:heap].copy(), item[:heap].copy()
+                    for j in range(old_key.size):
+                        if old_item[j] >= flows or (due[old_item[j]] == old_key[j] and ended[old_item[j]] == np.inf):
+                            kept = _push(key, item, kept, old_key[j], old_item[j])
+                    heap = kept
+                heap = _push(key, item, heap, due[g], g)
+                if record:
+                    if noted == times.size:
+                        times, whom, rates = np.append(times, times), np.append(whom, whom), np.append(rates, rates)
+                    times[noted], whom[noted], rates[noted] = now, g, fair
+                    noted += 1
+    return began, ended, events, settings, times[:noted], whom[:noted], rates[:noted]
