@@ -78,7 +78,9 @@ def _first_line(error: ValidationError, model: type[BaseModel], where: str) -> I
     shown = repr(given) if not isinstance(given, (dict, list)) else type(given).__name__
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     message = message.replace("Input should be", "must be")
-    return InputError(f"{path} = {shown[:80]}" if path else shown[:80], where=where, rule=message)
+    # A rule of the whole section names its keys itself.
+    whole = "" if isinstance(given, dict) else shown[:80]
+    return InputError(f"{path} = {shown[:80]}" if path else whole, where=where, rule=message)
 
 
 def _names(model: type[BaseModel]) -> Iterator[str]:
