@@ -49,9 +49,10 @@ def parameters(arch: Architecture) -> ParameterCount:
     by_part = {"embedding": 0, "position": 0, "head": 0, "other": 0}
     for tensor in tensors(_without_layers(arch)):
         by_part[tensor.part if tensor.name in _OWN else "other"] += tensor.elements
-    layers = sum(layer_parameters(arch, layer) for layer in arch.layers)
-    experts = sum(_routed(layer, arch) for layer in arch.layers)
-    idle = sum(_idle(layer, arch) for layer in arch.layers)
+    runs = layer_runs(arch)
+    layers = sum(n * layer_parameters(arch, layer) for layer, n in runs)
+    experts = sum(n * _routed(layer, arch) for layer, n in runs)
+    idle = sum(n * _idle(layer, arch) for layer, n in runs)
     total = layers + sum(by_part.values())
     mtp = (
         sum(t.elements for t in tensors(_only_mtp(arch)) if t.layer is not None and t.layer >= 1)
