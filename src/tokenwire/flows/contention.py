@@ -1,0 +1,153 @@
+"""Each kind of communication of a step on its own, all its transfers at once: how long, where the bottleneck is.
+
+Every transfer of a kind (operation, group, phase) is one flow of all its bytes of the step, begun at the same time; links are
+shared max-min fairly. That is what the fabric allows, not when a framework would send: the order of a step is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenwire.errors import InputError, closest
+from tokenwire.fabric import TIERS, Fabric, routes
+from tokenwire.fabric.fabric import Ints, Routes
+from tokenwire.flows.maxmin import Sharing, simulate
+from tokenwire.flows.patterns import Pattern
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tokenwire.flows.traffic import Traffic
+
+MOST_FLOWS = 1 << 22
+"""Flows of one kind that are simulated."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of communication: its flows (``src``, ``dst``, ``bytes``), their routes and what became of them."""
+
+    op: str
+    group: str
+    phase: str
+    parallelism: str
+    src: Ints
+    dst: Ints
+    bytes: Ints
+    ways: Routes
+    shared: Sharing
+    fabric: Fabric
+
+    @property
+    def link_bytes(self) -> Ints:
+        """Return the bytes on each link."""
+        carried = np.repeat(self.bytes, np.diff(self.ways[0]))
+        return np.bincount(self.ways[1], weights=carried, minlength=self.fabric.links).astype(np.int64)
+
+    @property
+    def bound(self) -> float:
+        """Return the seconds that the busiest link needs: no schedule is faster over these routes."""
+        return float((self.link_bytes / self.fabric.rate).max(initial=0.0))
+
+    @property
+    def worst(self) -> int:
+        """Return the link that needs longest."""
+        return int((self.link_bytes / self.fabric.rate).argmax())
+
+    @property
+    def sharers(self) -> int:
+        """Return how many flows take the worst link."""
+        return int((self.ways[1] == self.worst).sum())
+
+
+def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterator[Kind]:
+    """Yield each kind of communication of ``traffic`` on ``fabric`` (which may have failures), by itself.
+
+    ``only`` names parallelisms, groups or phases. Raises ``InputError`` for a name that the step does not have.
+    """
+    groups: dict[tuple[str, str, str, str], list[Pattern]] = {}
+    for pattern in traffic.kinds:
+        groups.setdefault((pattern.op, pattern.group, pattern.phase, pattern.parallelism), []).append(pattern)
+    known = sorted({name for _, *names in groups for name in names})
+    for name in only:
+        if name not in known:
+            raise InputError(f"--only {name}"[:80], rule=f"the step has {', '.join(known) or 'nothing to send'}",
+                             nearest=closest(name, known))  # fmt: skip
+    for (op, group, phase, parallelism), parts in groups.items():
+        if only and not set(only) & {group, phase, parallelism}:
+            continue
+        src, dst = (np.concatenate([getattr(p.pairs, end) for p in parts]) for end in ("src", "dst"))
+        size = np.concatenate([p.bytes for p in parts])
+        sends = size > 0
+        src, dst, size = src[sends], dst[sends], size[sends]
+        if not size.size:
+            continue
+        if size.size > MOST_FLOWS:
+            raise InputError(f"{op} on {group}: {size.size:,} flows", rule=f"at most {MOST_FLOWS:,} are simulated",
+                             nearest="--only another group")  # fmt: skip
+        ways = routes(fabric, src, dst, traffic.seed, traffic.pxn)
+        carried = np.repeat(np.arange(size.size), np.diff(ways[0]))
+        latency = np.bincount(carried, weights=fabric.latency[ways[1]], minlength=size.size)
+        shared = simulate(ways, size, fabric.rate, latency=latency)
+        yield Kind(op, group, phase, parallelism, src, dst, size, ways, shared, fabric)
+
+
+def flow_table(found: Sequence[Kind]) -> pl.DataFrame:
+    """Return every flow: src, dst (GPUs), bytes, op, group, phase, parallelism, links, seconds, rate (mean, bytes/s)."""
+    import polars as pl
+
+    schema = {"src": pl.Int64, "dst": pl.Int64, "bytes": pl.Int64, "links": pl.Int64, "seconds": pl.Float64,
+              "rate": pl.Float64, **dict.fromkeys(("op", "group", "phase", "parallelism"), pl.String)}  # fmt: skip
+    parts = [
+        pl.DataFrame({
+            "src": kind.src, "dst": kind.dst, "bytes": kind.bytes, "links": np.diff(kind.ways[0]),
+            "seconds": kind.shared.ended, "rate": kind.bytes / kind.shared.ended,
+        }).with_columns(pl.lit(getattr(kind, name)).alias(name) for name in ("op", "group", "phase", "parallelism"))
+        for kind in found
+    ]  # fmt: skip
+    return pl.concat(parts) if parts else pl.DataFrame(schema=schema)
+
+
+def kind_facts(kind: Kind) -> dict[str, Any]:
+    """Return what one kind took: seconds of the first, middle and last flow, the bound, the worst link and its flows."""
+    first, middle, last = (float(x) for x in np.quantile(kind.shared.ended, [0, 0.5, 1]))
+    worst, fabric = kind.worst, kind.fabric
+    name = f"{fabric.device_name(int(fabric.src[worst]))}-{fabric.device_name(int(fabric.dst[worst]))}"
+    return {
+        "op": kind.op, "group": kind.group, "phase": kind.phase, "parallelism": kind.parallelism, "flows": int(kind.bytes.size),
+        "bytes": int(kind.bytes.sum()), "first_seconds": first, "median_seconds": middle, "seconds": last,
+        "bound_seconds": kind.bound, "worst_link": name, "worst_tier": TIERS[fabric.tier[worst]],
+        "worst_link_flows": kind.sharers, "events": kind.shared.events,
+    }  # fmt: skip
+
+
+def compared(traffic: Traffic, failed: Sequence[str], only: Sequence[str] = ()) -> tuple[list[Kind], list[dict[str, Any]]]:
+    """Return the kinds on the fabric as it is (with failures where named), and their facts.
+
+    With failures each fact also has ``healthy_seconds`` and ``slowdown``: what the kind took before, and the ratio.
+    """
+    fabric = traffic.fabric.without(failed) if failed else traffic.fabric
+    found = list(kinds(traffic, fabric, only))
+    facts = [kind_facts(kind) for kind in found]
+    if failed:
+        for fact, before in zip(facts, kinds(traffic, traffic.fabric, only), strict=True):
+            fact["healthy_seconds"] = before.shared.makespan
+            fact["slowdown"] = fact["seconds"] / before.shared.makespan if before.shared.makespan else 1.0
+    return found, facts
+
+
+def spread(traffic: Traffic, seeds: int, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return for each kind its seconds over ``seeds`` draws of the hash: least, median, most."""
+    from dataclasses import replace
+
+    runs = [[kind.shared.makespan for kind in kinds(replace(traffic, seed=s), traffic.fabric, only)] for s in range(seeds)]
+    out = []
+    for i, kind in enumerate(kinds(traffic, traffic.fabric, only)):
+        low, middle, high = (float(x) for x in np.quantile([run[i] for run in runs], [0, 0.5, 1]))
+        out.append({"op": kind.op, "group": kind.group, "phase": kind.phase, "parallelism": kind.parallelism,
+                    "least_seconds": low, "median_seconds": middle, "most_seconds": high, "seeds": seeds})  # fmt: skip
+    return out
