@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ def main() -> None:
         console.print(Text.from_ansi(printed(asked.scene or list(SCENES))))
     # A fixed id keeps the file the same for the same output.
     svg = console.export_svg(title="tokenwire walk", theme=MONOKAI, unique_id="walk")
+    # The reader's own monospaced font: a picture fetches nothing.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     asked.out.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", "utf-8")
     print(asked.out.relative_to(ROOT) if asked.out.is_relative_to(ROOT) else asked.out)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.house.running import run
@@ -87,13 +87,13 @@ def test_rails_cross_the_spine_only_between_units() -> None:
     assert "bandwidth a leaf needs upwards, if everything overlaps" in figures
 
 
-@settings(max_examples=15)
+@settings(max_examples=30)
 @given(tp=st.sampled_from([1, 2, 4]), pp=st.sampled_from([1, 2, 4]), nodes=st.sampled_from([1, 2, 4]), x=st.floats(0.01, 0.9))
 def test_what_must_hold_for_every_plan(tp: int, pp: int, nodes: int, x: float) -> None:
     world = nodes * 4
-    if world % (tp * pp):
-        return
-    journey = Journey.read(None, [f"plan.tp={tp}", f"plan.pp={pp}", f"cluster.nodes={nodes}"])
+    assume(world % (tp * pp) == 0)
+    sizes = [f"plan.tp={tp}", f"plan.pp={pp}", f"cluster.nodes={nodes}", "training.global_batch=64"]
+    journey = Journey.read(None, sizes)
     figures = journey.needs(exposed=x)
     assert len(_by_name(figures)) == len(figures)  # names tell them apart
     for figure in figures:
