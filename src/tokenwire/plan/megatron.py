@@ -90,6 +90,7 @@ class MegatronPlan(PlanConfig):
     # Mixture of experts
     moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"
     moe_flex_dispatcher_backend: Literal["deepep", "hybridep"] = "deepep"
+    moe_grouped_gemm: bool = False
     moe_router_load_balancing_type: Literal[
         "aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"
     ] = "aux_loss"  # fmt: skip

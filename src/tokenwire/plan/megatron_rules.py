@@ -167,7 +167,14 @@ def _options(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
         yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
     if c.recompute_granularity == "full" and (c.recompute_method is None or c.recompute_num_layers is None):
         missing = "recompute_method" if c.recompute_method is None else "recompute_num_layers"
-        yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}")
+        yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}", (("plan", missing),))
+    elif c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers:
+        per_rank = layers_of_ranks(c, len(arch.layers)) or []
+        for count in dict.fromkeys(n // c.vpp for n in per_rank):
+            if count % c.recompute_num_layers:
+                yield Broken("plan", "recompute_num_layers", f"uniform recomputation goes by whole groups: it must divide "
+                             f"the {count} layers of a stage")  # fmt: skip
+                break
     if c.distribute_saved_activations and c.sequence_parallel:
         yield Broken("plan", "distribute_saved_activations", "must be false with sequence parallelism")
     heads = min((x.mixer.heads for x in arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)

@@ -69,7 +69,7 @@ def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
     # A value for which every rule holds; where another rule is broken besides, one for which at least this rule holds.
     partly = ""
     for section, key in ((broken.section, broken.key), *broken.mend):
-        for value in _candidates(choice.value(section, key)):
+        for value in _candidates(choice, section, key):
             left = list(rules(choice.changed(section, key, value)))
             shown = f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
             if section != broken.section:
@@ -85,13 +85,16 @@ def _kind(broken: Broken) -> str:
     return broken.section + "".join(c for c in broken.rule if not c.isdigit())
 
 
-def _candidates(value: object) -> Iterator[object]:
+def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:
+    value = choice.value(section, key)
     # Nearest first, the smaller of two that are equally near: it asks for less. Large values by their likely divisors.
     if isinstance(value, bool):
         yield not value
         return
     if value is None:
-        yield from range(1, 257)
+        # Not given: a whole number where the key takes one.
+        kind = str(type(choice.config).model_fields[key].annotation) if section == "plan" else ""
+        yield from range(1, 257) if "int" in kind and "tuple" not in kind else ()
         return
     if not isinstance(value, int):
         return

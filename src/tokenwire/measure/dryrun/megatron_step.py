@@ -30,7 +30,7 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
     phase = Phase()
     calls: list[Call] = []
-    with _fake_world(rank, plan.world), _on_cpu(), recorder(phase, calls):
+    with _fake_world(rank, plan.world), _on_cpu(), _restored_reduction(), recorder(phase, calls):
         one_step = _built(arch, plan, phase)
         construction = list(calls)
         config = plan.config
@@ -56,6 +56,15 @@ def _fake_world(rank: int, world: int) -> Iterator[None]:
     finally:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _restored_reduction() -> Iterator[None]:
+    # Megatron swaps this function for the whole module when reduce_scatter_with_fp32_accumulation is asked for.
+    from megatron.core.distributed import param_and_grad_buffer as buffer
+
+    with mock.patch.object(buffer, "dist_reduce_scatter_func", buffer.dist_reduce_scatter_func):
+        yield
 
 
 class _CpuForCuda(TorchFunctionMode):  # type: ignore[misc]

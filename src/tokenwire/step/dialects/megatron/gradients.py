@@ -42,13 +42,31 @@ def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor,
         for tensor in before:
             yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
     for layer in stage.chunks[chunk]:
-        for tensor in by_layer.get(layer, ()):
-            yield from ((tensor, n, False) for n in local_pieces(z, tensor))
+        yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer.get(layer, [])))
     if last:
         for tensor in after:
             yield tensor, local_elements(z, tensor), False
         if shared:
             yield before[0], local_elements(z, before[0]), True
+
+
+def _registered(z: Sizes, layer: list[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    # SequentialMLP has a module an expert; TEGroupedMLP (moe_grouped_gemm) a module for each product of all experts.
+    waiting: list[tuple[Tensor, list[int]]] = []
+    for tensor in layer:
+        if tensor.part == "experts" and not z.config.moe_grouped_gemm:
+            waiting.append((tensor, local_pieces(z, tensor)))
+            continue
+        yield from _expert_by_expert(waiting)
+        waiting = []
+        yield from ((tensor, n) for n in local_pieces(z, tensor))
+    yield from _expert_by_expert(waiting)
+
+
+def _expert_by_expert(tensors_: list[tuple[Tensor, list[int]]]) -> Iterator[tuple[Tensor, int]]:
+    for expert in range(len(tensors_[0][1]) if tensors_ else 0):
+        for tensor, pieces in tensors_:
+            yield tensor, pieces[expert]
 
 
 def _parts(z: Sizes) -> tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor]]:
@@ -143,7 +161,7 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
             )  # fmt: skip
         phase: Phase = "forward" if config.overlap_param_gather else "optimizer"
         # Dense parameters and experts have an optimizer each, and each of the two gathers the parameters of both.
-        twice = 2 if _has_experts(z, stage) and not config.overlap_param_gather else 1
+        twice = 2 if has_optimizer_of_experts(z, stage) and not config.overlap_param_gather else 1
         yield z.row(
             stage.index, "all_gather", group, phase, count * twice, elements, what.replace("gradients", "parameters"),
             formula=formula, values=values, dtype=z.dtype, parallelism=parallelism, source=f"{_BUFFER}.start_param_sync",
@@ -153,13 +171,22 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
         )  # fmt: skip
 
 
-def _has_experts(z: Sizes, stage: Stage) -> bool:
-    return any(isinstance(z.arch.layers[index].feed_forward, Experts) for index in stage.layers)
+def apart(sizes: Sizes, tensor: Tensor) -> bool:
+    """Return whether a tensor has its gradients reduced over the expert-data-parallel group: experts, where ep > 1.
+
+    megatron-core transformer/moe/experts.py and tensor_parallel/layers.py: ``allreduce`` is False for those alone.
+    """
+    return tensor.part == "experts" and sizes.plan.ep > 1
+
+
+def has_optimizer_of_experts(z: Sizes, stage: Stage) -> bool:
+    """Return whether a stage has two optimizers, for dense parameters and for experts."""
+    return z.plan.ep > 1 and any(isinstance(z.arch.layers[index].feed_forward, Experts) for index in stage.layers)
 
 
 def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool) -> Iterator[tuple[int, bool]]:
     for tensor, elements, own in _chunk_tensors(z, stage, chunk):
-        if (tensor.part == "experts") == expert:
+        if apart(z, tensor) == expert:
             yield elements, own
 
 

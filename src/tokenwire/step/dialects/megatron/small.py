@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenwire.model.architecture import Experts
 from tokenwire.plan import Stage
+from tokenwire.step.dialects.megatron.gradients import has_optimizer_of_experts
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Operation
 
@@ -45,7 +45,7 @@ def optimizer(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield the norm of the gradients, the check for overflow, and the count of tokens."""
     config, i = sizes.config, stage.index
     fp16 = sizes.plan.training.precision == "fp16"
-    experts = any(isinstance(sizes.arch.layers[index].feed_forward, Experts) for index in stage.layers)
+    experts = has_optimizer_of_experts(sizes, stage)
     groups = _statistics_groups(sizes, experts)
     source = "megatron-core optimizer/"
     if fp16:
