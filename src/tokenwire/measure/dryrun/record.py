@@ -101,7 +101,7 @@ def _mode(recorder: Recorder) -> Any:
     from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
+    class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             # DTensor comes first: the collectives that it decides on come here again, as plain tensors.
             if any(issubclass(kind, DTensor) for kind in types):

@@ -140,9 +140,10 @@ class Decoder(nn.Module):
             self.positions = nn.Embedding(arch.max_positions + arch.position_offset, arch.hidden_size)
         self.layers = nn.ModuleDict({str(index): Block(arch, arch.layers[index]) for index in kept})
         self.norm: Any = make_norm(arch.norm, arch.hidden_size) if last and arch.final_norm else None
-        self.output: Any = nn.Linear(arch.hidden_size, arch.vocabulary_size, bias=arch.head_bias) if last else None
+        head = nn.Linear(arch.hidden_size, arch.vocabulary_size, bias=arch.head_bias)
+        self.output = head if last else None
         if first and last and arch.tied_embeddings:
-            self.output.weight = self.tok_embeddings.weight
+            head.weight = self.tok_embeddings.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits (or the stage's activations) of token ids (or of activations)."""

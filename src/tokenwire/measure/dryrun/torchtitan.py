@@ -164,7 +164,6 @@ def finish(
     """Clip the gradient norm, step, and on a logging step sum loss and tokens (torchtitan/train.py, train_step)."""
     import torch
     import torch.distributed as dist
-    from torch.distributed import _functional_collectives as funcol
     from torch.distributed.tensor import DTensor
 
     with recorder.phase.during("optimizer"):
@@ -175,6 +174,27 @@ def finish(
             dist.all_reduce(norm, group=meshes.dense["pp"].get_group())
         torch.nn.utils.clip_grads_with_norm_(parameters, config.max_norm, norm, foreach=True)
         optimizer.step()
+    log_loss(plan, config, meshes, recorder, loss)
+
+
+def _small_ones(plan: Plan, config: TorchtitanPlan) -> list[Call]:
+    import torch
+
+    from tokenwire.measure.dryrun.torch_parallel import Meshes
+
+    recorder, meshes = Recorder(), Meshes.of(plan)
+    with recorder.recording():
+        count_tokens(plan, meshes, recorder)
+        log_loss(plan, config, meshes, recorder, torch.zeros(()))
+    return recorder.calls
+
+
+def log_loss(plan: Plan, config: TorchtitanPlan, meshes: Any, recorder: Recorder, loss: Any) -> None:
+    """Sum loss and tokens over the ranks, on a step that is logged."""
+    import torch
+    from torch.distributed import _functional_collectives as funcol
+    from torch.distributed.tensor import DTensor
+
     if config.log_freq == 1 and plan.group_size("dp_cp") > 1:
         with recorder.phase.during("loss"):
             value = loss.full_tensor() if isinstance(loss, DTensor) else loss
