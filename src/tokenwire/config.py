@@ -72,7 +72,7 @@ def _first_line(error: ValidationError, model: type[BaseModel], where: str) -> I
         known = list(_names(model))
         key = str(problem["loc"][-1])
         return InputError(
-            f"unknown key {key!r}", where=where, rule=f"known are {', '.join(known)}", nearest=closest(key, known)
+            f"unknown key {key!r}", where=where, rule=f"known are {_some(known)}", nearest=closest(key, known)
         )
     given = problem.get("input")
     shown = repr(given) if not isinstance(given, (dict, list)) else type(given).__name__
@@ -81,6 +81,11 @@ def _first_line(error: ValidationError, model: type[BaseModel], where: str) -> I
     # A rule of the whole section names its keys itself.
     whole = "" if isinstance(given, dict) else shown[:80]
     return InputError(f"{path} = {shown[:80]}" if path else whole, where=where, rule=message)
+
+
+def _some(known: list[str], most: int = 16) -> str:
+    more = len(known) - most
+    return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _names(model: type[BaseModel]) -> Iterator[str]:

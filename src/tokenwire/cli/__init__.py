@@ -96,6 +96,8 @@ def tokenwire(
 
 def main() -> None:
     """Run the command line; every failure is one line on standard error and an exit status."""
+    # Matrices here are small: starting a thread a core costs more than it gives, above all on a busy machine.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app()
         sys.stdout.flush()

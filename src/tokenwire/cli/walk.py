@@ -24,6 +24,9 @@ def walk(
         list[str] | None,
         typer.Option("--scale", metavar="NAME", help="Beside it: gpt2, llama-3.1-8b, 70b or 405b (may be repeated)."),
     ] = None,
+    pcap: Annotated[
+        str | None, typer.Option("--pcap", metavar="FILE", help="Write the packets of the token's message as a capture.")
+    ] = None,
     sets: Set = None,
     json: Json = False,
 ) -> None:
@@ -37,7 +40,7 @@ def walk(
     from tokenwire.cli.output import print_json
     from tokenwire.journey import Journey
     from tokenwire.journey import scale as journey_at
-    from tokenwire.report.scenes import Walk, chosen, facts, show
+    from tokenwire.report.scenes import Walk, capture, chosen, facts, show
 
     overrides = [*with_text(text, encoding), *(sets or [])]
     names = chosen(scene)
@@ -47,6 +50,8 @@ def walk(
         verse=verse,
         token=token,
     )
+    if pcap:
+        capture(stroll, pcap)
     if json:
         print_json(facts(stroll, names))
     else:

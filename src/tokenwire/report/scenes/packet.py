@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.errors import InputError
 from tokenwire.report.scenes.walk import Walk
 from tokenwire.report.terminal import table
 from tokenwire.units import format_bytes, format_seconds
-from tokenwire.wire import Connection, find, framing, packet
+from tokenwire.wire import Connection, find, framing, packet, packet_count, place_of
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
     from tokenwire.journey.carried import Carried
-    from tokenwire.wire import Packet
+    from tokenwire.wire import Packet, Place
 
 NUMBERS = 4
 """Numbers of the token whose bits are drawn."""
@@ -51,12 +52,27 @@ def facts(walk: Walk) -> dict[str, Any]:
 
 def packet_of(journey: Journey, message: Carried) -> Packet:
     """Return the packet that carries the first byte of the token, with the message's own bytes."""
-    wire = journey.config.wire
-    place = find(message.offset, message.message_bytes, wire).place
-    payload = message.around(place.offset, place.offset + place.length)
+    return _at(journey, message, find(message.offset, message.message_bytes, journey.config.wire).place)
+
+
+def packets_of(walk: Walk) -> Iterator[tuple[int, Packet]]:
+    """Yield every packet of the token's message with its time, nanoseconds from the first, back to back on the NIC's link."""
+    journey, message = walk.journey, walk.journey.carried(walk.followed)
+    if message is None:
+        raise InputError("--pcap", rule="nothing is sent: this plan has one rank", nearest="a plan of two GPUs")
+    wire, sent = journey.config.wire, 0
+    for index in range(packet_count(message.message_bytes, wire)):
+        made = _at(journey, message, place_of(message.message_bytes, wire, index))
+        yield round(sent / journey.fabric().nic_rate * 1e9), made
+        # Preamble, start delimiter and gap: 20 bytes beside each frame.
+        sent += len(made.data) + 20
+
+
+def _at(journey: Journey, message: Carried, place: Place) -> Packet:
     per_node = journey.fabric().gpus_per_node
     connection = Connection(source=divmod(message.source, per_node), destination=divmod(message.target, per_node))
-    return packet(payload, place, wire, connection)
+    payload = message.around(place.offset, place.offset + place.length)
+    return packet(payload, place, journey.config.wire, connection)
 
 
 def _numbers(message: Carried) -> list[dict[str, Any]]:

@@ -56,5 +56,14 @@ def show(walk: Walk, names: Sequence[str]) -> None:
             out.print(part)
 
 
+def capture(walk: Walk, path: str) -> None:
+    """Write all packets of the message that carries the followed token as a capture (back to back at the NIC's rate)."""
+    from tokenwire.report.scenes.packet import packets_of
+    from tokenwire.wire.capture import link_type, records, write_capture
+
+    link = link_type(walk.journey.config.wire.transport)
+    write_capture(path, records(packets_of(walk), link=link), link)
+
+
 def _module(name: str) -> Any:
     return import_module(f"tokenwire.report.scenes.{name}")

@@ -25,13 +25,17 @@ def facts(walk: Walk) -> dict[str, Any]:
     return {
         "token": walk.followed - walk.tokens_shown[0], "id": walk.token_id, "text": walk.token_text,
         "position": place.position, "sequence": place.sequence,
-        "journeys": [_row(name, journey, walk.token_id, place.position) for name, journey in walk.journeys],
+        "journeys": [
+            # Models have different weights: the seed is the place in the row of models, 0 for the one that is walked.
+            _row(name, journey, walk.token_id, place.position, seed)
+            for seed, (name, journey) in enumerate(walk.journeys)
+        ],
     }  # fmt: skip
 
 
-def _row(name: str, journey: Journey, token_id: int, position: int) -> dict[str, Any]:
+def _row(name: str, journey: Journey, token_id: int, position: int, seed: int) -> dict[str, Any]:
     arch, plan = journey.model().architecture, journey.plan()
-    row = embedding_row(arch, token_id)
+    row = embedding_row(arch, token_id, seed)
     bits = bfloat16_bits(row)
     held = plan.vocabulary_size // plan.tp
     return {
