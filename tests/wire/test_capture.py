@@ -43,7 +43,9 @@ FAST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 def test_what_is_written_is_read(
     tmp_path: Path, message: bytes, transport: str, version: int, vlan: int | None, psn: int, operation: str
 ) -> None:
-    config = WireConfig(transport=transport, mtu=1024, ip_version=version, vlan=vlan, operation=operation, grh=version == 6)  # type: ignore[arg-type]
+    config = WireConfig(
+        transport=transport, mtu=1024, ip_version=version, vlan=vlan, operation=operation, grh=version == 6
+    )  # type: ignore[arg-type]
     made = list(packets(message, config, src=(7, 1), dst=(8, 2), qp=0x4321, psn=psn))
     rows, notes = decoded(written(tmp_path / "a.pcap", made, transport))
     assert not notes.problems
@@ -102,7 +104,9 @@ def interface(order: str, link: int = 1, snap: int = 0, options: bytes = b"") ->
 
 
 def enhanced(order: str, ticks: int, data: bytes, number: int = 0, length: int | None = None) -> bytes:
-    head = struct.pack(order + "IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), length or len(data))
+    head = struct.pack(
+        order + "IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), length or len(data)
+    )
     return block(order, 6, head + data)
 
 
@@ -113,11 +117,22 @@ def test_pcapng_with_several_sections_interfaces_and_resolutions(tmp_path: Path,
     binary = struct.pack(order + "HH", 9, 1) + b"\x8a\0\0\0"  # 2^-10 s
     shifted = struct.pack(order + "HHq", 14, 8, 100)
     end = struct.pack(order + "HH", 0, 0)
-    file = section(order) + interface(order) + interface(order, options=nano + end) + interface(order, options=binary + shifted)
-    file += enhanced(order, 5, frame) + enhanced(order, 10**18 + 5, frame, 1) + enhanced(order, 2048, frame, 2)
+    file = (
+        section(order)
+        + interface(order)
+        + interface(order, options=nano + end)
+        + interface(order, options=binary + shifted)
+    )
+    file += (
+        enhanced(order, 5, frame) + enhanced(order, 10**18 + 5, frame, 1) + enhanced(order, 2048, frame, 2)
+    )
     file += block(order, 0x0BAD, b"other tools' blocks are passed over")
     other = "<" if order == ">" else ">"
-    file += section(other) + interface(other, snap=64) + block(other, 3, struct.pack(other + "I", len(frame)) + frame[:64])
+    file += (
+        section(other)
+        + interface(other, snap=64)
+        + block(other, 3, struct.pack(other + "I", len(frame)) + frame[:64])
+    )
     (tmp_path / "a.pcapng").write_bytes(file)
     rows, notes = decoded(tmp_path / "a.pcapng")
     assert notes.problems == []
@@ -147,7 +162,9 @@ def test_files_larger_than_a_piece(tmp_path: Path) -> None:
     assert summarize(tmp_path / "a.pcap", limit=10).packets == 10
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"not a capture at all", b"\xd4\xc3\xb2\xa1", bytes(100), b"\x1f\x8bxxxxxx"])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"not a capture at all", b"\xd4\xc3\xb2\xa1", bytes(100), b"\x1f\x8bxxxxxx"]
+)
 def test_what_is_no_capture_is_said_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputError) as error:
@@ -167,7 +184,9 @@ def test_a_file_cut_in_a_record_gives_all_before(tmp_path: Path) -> None:
     for cut in range(24, len(whole), 97):
         (tmp_path / "b.pcap").write_bytes(whole[:cut])
         capture = summarize(tmp_path / "b.pcap")
-        assert capture.packets == sum(cut >= end for end in (24 + 16 + 4170, 24 + 32 + 2 * 4170 - 16, len(whole)))
+        assert capture.packets == sum(
+            cut >= end for end in (24 + 16 + 4170, 24 + 32 + 2 * 4170 - 16, len(whole))
+        )
         assert capture.packets < 3
         assert capture.problems
 
@@ -202,7 +221,11 @@ def sample() -> list[bytes]:
 
 
 @FAST
-@given(seed=st.integers(0, 2**32), link=st.sampled_from([0, 1, 101, 113, 197, 247, 276]), changes=st.integers(0, 40))
+@given(
+    seed=st.integers(0, 2**32),
+    link=st.sampled_from([0, 1, 101, 113, 197, 247, 276]),
+    changes=st.integers(0, 40),
+)
 def test_fuzzed_packets_never_raise(tmp_path: Path, seed: int, link: int, changes: int) -> None:
     rng = random.Random(seed)
     body = []
@@ -225,7 +248,11 @@ def test_fuzzed_files_never_raise_anything_but_input_errors(tmp_path: Path, seed
     rng = random.Random(seed)
     frames = sample()
     if ng:
-        whole = section("<") + interface("<") + b"".join(enhanced("<", k, frame) for k, frame in enumerate(frames))
+        whole = (
+            section("<")
+            + interface("<")
+            + b"".join(enhanced("<", k, frame) for k, frame in enumerate(frames))
+        )
     else:
         whole = file_header() + b"".join(record(k, frame) for k, frame in enumerate(frames))
     data = bytearray(whole)
@@ -268,7 +295,9 @@ def test_bursts_are_cut_by_silence(tmp_path: Path) -> None:
 
 def test_many_flows_make_the_tables_grow(tmp_path: Path) -> None:
     config = WireConfig(mtu=256)
-    made = [one for k in range(5000) for one in packets(b"abcd", config, qp=k, src=(k % 7, 0), dst=(10, k % 3))]
+    made = [
+        one for k in range(5000) for one in packets(b"abcd", config, qp=k, src=(k % 7, 0), dst=(10, k % 3))
+    ]
     capture = summarize(written(tmp_path / "a.pcap", made * 2))
     assert len(capture.flows) == 5000
     assert (capture.flows["packets"] == 2).all()
@@ -289,7 +318,11 @@ def test_vxlan_gre_and_ip_in_ip_are_looked_into(tmp_path: Path) -> None:
     ip, size = frame[14:], len(frame)
 
     def outer(protocol: int, inside: bytes) -> bytes:
-        return frame[:14] + struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(inside), 0, 0, 64, protocol, 0, 1, 2) + inside
+        return (
+            frame[:14]
+            + struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(inside), 0, 0, 64, protocol, 0, 1, 2)
+            + inside
+        )
 
     vxlan = struct.pack(">HHHH", 50_000, 4789, 16 + size, 0) + bytes([8, 0, 0, 0, 0, 0, 7, 0]) + frame
     tunnels = [outer(17, vxlan), outer(4, ip), outer(47, b"\0\0\x08\0" + ip)]

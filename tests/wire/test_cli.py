@@ -15,7 +15,11 @@ from tokenwire.wire.synthesis import export_capture
 def tokenwire(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80"}
     return subprocess.run(
-        [sys.executable, "-m", "tokenwire", *arguments], capture_output=True, input=stdin, timeout=120, env=environment
+        [sys.executable, "-m", "tokenwire", *arguments],
+        capture_output=True,
+        input=stdin,
+        timeout=120,
+        env=environment,
     )
 
 
@@ -63,7 +67,9 @@ def test_header_layouts_as_json() -> None:
 def test_reading_a_capture_from_a_file_and_from_stdin(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     transfers = {"src": [0, 4, 8], "dst": [4, 8, 0], "bytes": [70_000] * 3}
-    export_capture(str(path), WireConfig(), rate=50e9, gpus_per_node=4, nics_per_node=4, transfers=transfers, nic=(0, 0))
+    export_capture(
+        str(path), WireConfig(), rate=50e9, gpus_per_node=4, nics_per_node=4, transfers=transfers, nic=(0, 0)
+    )
     facts = json.loads(tokenwire("wire", "read", str(path), "--json").stdout)
     assert facts["payload_bytes"] == 140_000
     assert facts["guess"]["certain"] is False
@@ -95,7 +101,47 @@ def test_wrong_input_is_one_line_and_status_1(arguments: list[str]) -> None:
 
 
 def test_help_of_every_command_has_an_example() -> None:
-    for arguments in (["wire"], ["wire", "framing"], ["wire", "fields"], ["wire", "packet"], ["wire", "read"], ["export"], ["export", "pcap"]):
+    for arguments in (
+        ["wire"],
+        ["wire", "framing"],
+        ["wire", "fields"],
+        ["wire", "packet"],
+        ["wire", "read"],
+        ["export"],
+        ["export", "pcap"],
+    ):
         done = tokenwire(*arguments, "--help")
         assert done.returncode == 0
         assert b"Example: tokenwire" in done.stdout, arguments
+
+
+def test_a_step_exported_has_the_bytes_of_its_transfers(tmp_path: Path) -> None:
+    from tokenwire.journey import Journey
+    from tokenwire.wire.capture import summarize
+
+    path = tmp_path / "step.pcap"
+    facts = json.loads(tokenwire("export", "pcap", "--out", str(path), "--link", "0.0", "--json").stdout)
+    transfers = Journey.read(None).traffic().transfers
+    ends = [(int(a), int(b), int(size)) for a, b, size in transfers.select("src", "dst", "bytes").iter_rows()]
+    # Two nodes of 4 GPUs, a NIC each: rank 0 is at NIC 0.0.
+    crossing = sum(size for a, b, size in ends if 0 in (a, b) and a // 4 != b // 4)
+    capture = summarize(path)
+    assert capture.payload == facts["payload_bytes"] == crossing
+    assert capture.packets == facts["packets"]
+
+
+def test_export_to_a_pipe_and_to_places_that_cannot_be_written(tmp_path: Path) -> None:
+    piped = tokenwire("export", "pcap", "--out", "-", "--bytes", "9 kB")
+    read = json.loads(tokenwire("wire", "read", "-", "--json", stdin=piped.stdout).stdout)
+    assert read["payload_bytes"] == 9000
+    for arguments in (
+        ["--out", str(tmp_path / "no" / "a.pcap")],
+        ["--link", "9.9"],
+        ["--link", "x"],
+        ["--rate", "0 Gb/s"],
+        ["--payload", "/none"],
+    ):
+        done = tokenwire("export", "pcap", "--out", str(tmp_path / "a.pcap"), *arguments)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

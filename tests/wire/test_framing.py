@@ -66,13 +66,21 @@ def test_a_message_without_bytes() -> None:
 
 
 @pytest.mark.parametrize("transport", list(TRANSPORTS))
-@given(size=st.integers(0, 2**40), mtu=st.integers(0, 4), operation=st.sampled_from(["write", "send", "write_with_immediate"]))
+@given(
+    size=st.integers(0, 2**40),
+    mtu=st.integers(0, 4),
+    operation=st.sampled_from(["write", "send", "write_with_immediate"]),
+)
 def test_every_byte_is_accounted_for(transport: str, size: int, mtu: int, operation: str) -> None:
     known = TRANSPORTS[transport].mtus
     config = WireConfig(transport=transport, mtu=known[mtu % len(known)], operation=operation)  # type: ignore[arg-type]
     result = framing(size, config)
     assert sum(result.header_bytes.values()) + size == result.wire_bytes
-    assert 0 <= result.wire_bytes - result.frame_bytes == result.packets * (20 if transport != "infiniband" else 2)
+    assert (
+        0
+        <= result.wire_bytes - result.frame_bytes
+        == result.packets * (20 if transport != "infiniband" else 2)
+    )
     assert (result.packets - 1) * result.payload_per_packet < size or size == 0
     assert 0 <= result.efficiency < 1
     assert framing(size + 1, config).wire_bytes >= result.wire_bytes

@@ -22,7 +22,9 @@ def test_line_rates_are_those_of_the_standards() -> None:
 @given(st.integers(0, 2**40), st.sampled_from(sorted(LINES())))
 def test_time_by_bytes_is_time_by_symbols(wire_bytes: int, name: str) -> None:
     lane, line = on_the_lane(wire_bytes, name), LINES()[name]
-    assert lane.symbols_per_lane / line.symbols_per_second == pytest.approx(lane.seconds, rel=1e-12, abs=1e-10)
+    assert lane.symbols_per_lane / line.symbols_per_second == pytest.approx(
+        lane.seconds, rel=1e-12, abs=1e-10
+    )
     assert lane.bits_per_lane * line.lanes >= lane.bits >= wire_bytes * 8
 
 

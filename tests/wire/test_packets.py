@@ -45,7 +45,9 @@ def test_fields_are_all_bits_of_the_packet(message: bytes, config: WireConfig) -
 
 def test_the_layout_of_a_write_by_hand() -> None:
     config = WireConfig(mtu=256)
-    first, last = packets(bytes(range(200)) * 2, config, src=(0, 2), dst=(1, 3), qp=0xABC, psn=0xFFFFFF, va=0x1122, rkey=0x33)
+    first, last = packets(
+        bytes(range(200)) * 2, config, src=(0, 2), dst=(1, 3), qp=0xABC, psn=0xFFFFFF, va=0x1122, rkey=0x33
+    )
     # 14 + 20 + 8 + 12 + 16 + 256 + 4 + 4; the last one has 144 bytes and no RETH.
     assert (len(first.data), len(last.data)) == (334, 206)
     assert first.data[:12].hex() == "027477000103" + "027477000002"
@@ -131,7 +133,9 @@ SCAPY = importlib.util.find_spec("scapy") is not None
 
 @pytest.mark.skipif(not SCAPY, reason="needs scapy")
 @settings(max_examples=25, deadline=None)
-@given(message=st.binary(max_size=900), version=st.sampled_from([4, 6]), operation=st.sampled_from(OPERATIONS))
+@given(
+    message=st.binary(max_size=900), version=st.sampled_from([4, 6]), operation=st.sampled_from(OPERATIONS)
+)
 def test_scapy_computes_the_same_icrc_and_checksums(message: bytes, version: int, operation: str) -> None:
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
@@ -182,7 +186,11 @@ def dissected(path: Path, *fields: str) -> list[list[str]]:
     options = [part for name in ("ip", "tcp", "udp") for part in ("-o", f"{name}.check_checksum:TRUE")]
     asked = [part for field in fields for part in ("-e", field)]
     run = subprocess.run(
-        ["tshark", "-r", str(path), *options, "-T", "json", *asked], capture_output=True, text=True, check=True, timeout=120
+        ["tshark", "-r", str(path), *options, "-T", "json", *asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     out = []
     for row in json.loads(run.stdout):
@@ -197,13 +205,23 @@ def dissected(path: Path, *fields: str) -> list[list[str]]:
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("transport", ["rocev2", "infiniband"])
 @pytest.mark.parametrize("vlan", [None, 42])
-def test_tshark_agrees_field_by_field(tmp_path: Path, transport: str, version: int, operation: str, vlan: int | None) -> None:
-    config = WireConfig(transport=transport, ip_version=version, operation=operation, vlan=vlan, grh=version == 6)  # type: ignore[arg-type]
-    made = list(packets(bytes(range(256)) * 40 + b"x", config, src=(3, 1), dst=(4, 2), qp=0x1234, psn=0xFFFFFE, va=2**63))
+def test_tshark_agrees_field_by_field(
+    tmp_path: Path, transport: str, version: int, operation: str, vlan: int | None
+) -> None:
+    config = WireConfig(
+        transport=transport, ip_version=version, operation=operation, vlan=vlan, grh=version == 6
+    )  # type: ignore[arg-type]
+    made = list(
+        packets(
+            bytes(range(256)) * 40 + b"x", config, src=(3, 1), dst=(4, 2), qp=0x1234, psn=0xFFFFFE, va=2**63
+        )
+    )
     connection = Connection(source=(3, 1), destination=(4, 2), qp=0x1234, psn=0xFFFFFE)
     made.append(acknowledgement(config, connection, made[-1].place, 7))
     link = link_type(transport)
-    write_capture(tmp_path / "a.pcap", records(((k * 100, one) for k, one in enumerate(made)), link=link), link)
+    write_capture(
+        tmp_path / "a.pcap", records(((k * 100, one) for k, one in enumerate(made)), link=link), link
+    )
     names = {
         "infiniband.bth.opcode": ("BTH", "opcode"), "infiniband.bth.destqp": ("BTH", "destination_qp"),
         "infiniband.bth.psn": ("BTH", "packet_sequence_number"), "infiniband.bth.a": ("BTH", "ack_request"),

@@ -1,6 +1,7 @@
 """Synthetic captures: the compiled loop against packets made one by one, schedules, and analysers' opinion."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,20 @@ from tokenwire.wire.synthesis import (
     scheduled,
     synthesize,
 )
+from tokenwire.wire.synthesis import capture as capture_module
 
 RATE = 50e9
-TRANSFERS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 20_000)), min_size=1, max_size=12)
+TRANSFERS = st.lists(
+    st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 20_000)), min_size=1, max_size=12
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> Iterator[None]:
+    # Few packets are else made one at a time, and the compiled loop would not run here.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture_module, "FEW", 0)
+        yield
 
 
 def frames_of(chunks: Any) -> list[tuple[int, bytes]]:
@@ -44,8 +56,14 @@ def made_one_by_one(messages: Any, config: WireConfig, content: bytes) -> list[b
     out = []
     for row in messages.tolist():
         _, a, i, b, j, size, begin, va, rkey, qp, source_qp, psn, msn = row
-        body = (content * (2 + (begin + size) // len(content)))[begin : begin + size] if content else bytes(size)
-        made = list(packets(body, config, src=(a, i), dst=(b, j), qp=qp, psn=psn, va=va, rkey=rkey, source_qp=source_qp))
+        body = (
+            (content * (2 + (begin + size) // len(content)))[begin : begin + size] if content else bytes(size)
+        )
+        made = list(
+            packets(
+                body, config, src=(a, i), dst=(b, j), qp=qp, psn=psn, va=va, rkey=rkey, source_qp=source_qp
+            )
+        )
         out += [one.captured for one in made]
         connection = Connection(source=(a, i), destination=(b, j), qp=qp, source_qp=source_qp, psn=psn)
         out.append(acknowledgement(config, connection, made[-1].place, msn).captured)
@@ -59,12 +77,23 @@ def made_one_by_one(messages: Any, config: WireConfig, content: bytes) -> list[b
     content=st.binary(max_size=600), largest=st.integers(1, 9000), traffic_class=st.integers(0, 255),
 )  # fmt: skip
 def test_the_compiled_loop_writes_the_same_packets(
-    transfers: Any, mtu: int, version: int, operation: str, vlan: int | None, content: bytes, largest: int, traffic_class: int
+    transfers: Any,
+    mtu: int,
+    version: int,
+    operation: str,
+    vlan: int | None,
+    content: bytes,
+    largest: int,
+    traffic_class: int,
 ) -> None:
-    config = WireConfig(mtu=mtu, ip_version=version, operation=operation, vlan=vlan, traffic_class=traffic_class)  # type: ignore[arg-type]
+    config = WireConfig(
+        mtu=mtu, ip_version=version, operation=operation, vlan=vlan, traffic_class=traffic_class
+    )  # type: ignore[arg-type]
     src, dst, size = (np.array(column) for column in zip(*transfers, strict=True))
     nic = (0, 1)
-    messages = messages_of_nic(src, dst, size, nic=nic, gpus_per_node=4, config=config, largest=max(largest, 200))
+    messages = messages_of_nic(
+        src, dst, size, nic=nic, gpus_per_node=4, config=config, largest=max(largest, 200)
+    )
     got = frames_of(synthesize(messages, config, rate=RATE, nic=nic, content=content))
     assert sorted(frame for _, frame in got) == sorted(made_one_by_one(messages, config, content))
     assert len(got) == packet_total(messages, config)
@@ -86,18 +115,32 @@ def test_bytes_of_messages_are_those_of_transfers(transfers: Any, largest: int) 
     src, dst, size = (np.array(column) for column in zip(*transfers, strict=True))
     total = 0
     for nic in [(node, k) for node in range(3) for k in range(4)]:
-        total += int(messages_of_nic(src, dst, size, nic=nic, gpus_per_node=4, config=WireConfig(), largest=largest)["bytes"].sum())
+        total += int(
+            messages_of_nic(src, dst, size, nic=nic, gpus_per_node=4, config=WireConfig(), largest=largest)[
+                "bytes"
+            ].sum()
+        )
     # Each transfer between nodes is at two NICs.
     assert total == 2 * sum(s for a, b, s in transfers if a // 4 != b // 4)
 
 
 def test_packet_numbers_go_on_from_message_to_message() -> None:
-    messages = messages_of_nic([0, 4, 0], [4, 0, 4], [10_000, 5, 4096], nic=(0, 0), gpus_per_node=4, config=WireConfig(), largest=8192)
+    messages = messages_of_nic(
+        [0, 4, 0],
+        [4, 0, 4],
+        [10_000, 5, 4096],
+        nic=(0, 0),
+        gpus_per_node=4,
+        config=WireConfig(),
+        largest=8192,
+    )
     # To node 1: 8192 + 1808 (2 + 1 packets), then 4096; from it: 5. TCP counts bytes instead.
     assert messages["bytes"].tolist() == [8192, 1808, 5, 4096]
     assert messages["psn"].tolist() == [0, 2, 0, 3]
     assert messages["msn"].tolist() == [1, 2, 1, 3]
-    tcp = messages_of_nic([0, 0], [4, 4], [10_000, 5], nic=(0, 0), gpus_per_node=4, config=WireConfig(transport="tcp"))
+    tcp = messages_of_nic(
+        [0, 0], [4, 4], [10_000, 5], nic=(0, 0), gpus_per_node=4, config=WireConfig(transport="tcp")
+    )
     assert tcp["psn"].tolist() == [0, 10_000]
 
 
@@ -134,7 +177,9 @@ def test_an_export_reads_back_with_the_bytes_of_the_transfers(tmp_path: Path, tr
     config = WireConfig(transport=transport)
     transfers = {"src": [0, 4, 0, 1], "dst": [4, 0, 1, 5], "bytes": [1_000_000, 300_001, 77, 5]}
     path = str(tmp_path / "a.pcap")
-    report = export_capture(path, config, rate=RATE, gpus_per_node=4, nics_per_node=4, transfers=transfers, nic=(0, 0))
+    report = export_capture(
+        path, config, rate=RATE, gpus_per_node=4, nics_per_node=4, transfers=transfers, nic=(0, 0)
+    )
     capture = summarize(path)
     assert capture.packets == report.packets == report.packets_of_step
     assert capture.payload == report.payload_bytes == 1_300_001
@@ -181,6 +226,12 @@ def test_tshark_has_no_complaint(tmp_path: Path, transport: str, version: int, c
     messages = messages_of_nic(*transfers, nic=(0, 0), gpus_per_node=4, config=config, largest=7000)
     pieces = synthesize(messages, config, rate=RATE, nic=(0, 0), content=content)
     write_capture(tmp_path / "a.pcap", pieces, link_type(transport))
-    rows = dissected(tmp_path / "a.pcap", "_ws.expert.message", "_ws.malformed", "ip.checksum.status", "udp.checksum.status")
+    rows = dissected(
+        tmp_path / "a.pcap",
+        "_ws.expert.message",
+        "_ws.malformed",
+        "ip.checksum.status",
+        "udp.checksum.status",
+    )
     assert len(rows) == packet_total(messages, config)
     assert all(row[:2] == ["", ""] and row[2] in ("", "1") and row[3] in ("", "1", "3") for row in rows)

@@ -25,20 +25,33 @@ def export() -> None:
 @app.command()
 def pcap(
     journey: JourneyFile = None,
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="The capture to write; - is stdout.")] = "step.pcap",
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE", help="The capture to write; - is stdout.")
+    ] = "step.pcap",
     link: Annotated[
-        str | None, typer.Option("--link", metavar="NODE.NIC", help="Whose link, e.g. 0.3; none: the busiest NIC's.")
+        str | None,
+        typer.Option("--link", metavar="NODE.NIC", help="Whose link, e.g. 0.3; none: the busiest NIC's."),
     ] = None,
     size: Annotated[
-        str | None, typer.Option("--bytes", metavar="SIZE", help="Not the step, but one message from node 0 to node 1.")
+        str | None,
+        typer.Option("--bytes", metavar="SIZE", help="Not the step, but one message from node 0 to node 1."),
     ] = None,
-    message: Annotated[str, typer.Option("--message", metavar="SIZE", help="Cut transfers into such messages.")] = "512KiB",
-    rate: Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Of the link; none: the cluster's NICs'.")] = None,
+    message: Annotated[
+        str, typer.Option("--message", metavar="SIZE", help="Cut transfers into such messages.")
+    ] = "512KiB",
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Of the link; none: the cluster's NICs'.")
+    ] = None,
     payload: Annotated[
-        str | None, typer.Option("--payload", metavar="FILE", help="Payloads are these bytes, repeated; none: zeros.")
+        str | None,
+        typer.Option("--payload", metavar="FILE", help="Payloads are these bytes, repeated; none: zeros."),
     ] = None,
-    snap_length: Annotated[int, typer.Option("--snap-length", metavar="BYTES", help="Keep so much of a packet.")] = 262_144,
-    max_packets: Annotated[int | None, typer.Option("--max-packets", metavar="N", help="Stop after so many.")] = None,
+    snap_length: Annotated[
+        int, typer.Option("--snap-length", metavar="BYTES", help="Keep so much of a packet.")
+    ] = 262_144,
+    max_packets: Annotated[
+        int | None, typer.Option("--max-packets", metavar="N", help="Stop after so many.")
+    ] = None,
     acknowledgements: Annotated[bool, typer.Option(help="Write what receivers answer, too.")] = True,
     sets: Set = None,
     json: Json = False,

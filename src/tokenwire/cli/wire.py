@@ -23,7 +23,10 @@ class _Framing(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Framing, add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Framing,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -37,8 +40,12 @@ def wire() -> None:
     """
 
 
-Transport = Annotated[str | None, typer.Option("--transport", metavar="NAME", help="rocev2, infiniband, tcp or uet.")]
-Mtu = Annotated[int | None, typer.Option("--mtu", metavar="BYTES", help="Payload a packet; for TCP the IP packet.")]
+Transport = Annotated[
+    str | None, typer.Option("--transport", metavar="NAME", help="rocev2, infiniband, tcp or uet.")
+]
+Mtu = Annotated[
+    int | None, typer.Option("--mtu", metavar="BYTES", help="Payload a packet; for TCP the IP packet.")
+]
 Ip = Annotated[int | None, typer.Option("--ip", metavar="4|6", help="Version of IP.")]
 Vlan = Annotated[int | None, typer.Option("--vlan", metavar="N", help="Number of the virtual network.")]
 Operation = Annotated[
@@ -60,14 +67,17 @@ def _config(journey: str | None, sets: list[str] | None, given: dict[str, Any]) 
 def framing(
     journey: JourneyFile = None,
     size: Annotated[
-        str | None, typer.Option("--bytes", metavar="SIZE", help="One message, e.g. 128KiB; none: the whole table.")
+        str | None,
+        typer.Option("--bytes", metavar="SIZE", help="One message, e.g. 128KiB; none: the whole table."),
     ] = None,
     transport: Transport = None,
     mtu: Mtu = None,
     ip: Ip = None,
     vlan: Vlan = None,
     operation: Operation = None,
-    line: Annotated[str | None, typer.Option("--line", metavar="NAME", help="Also bits on a line, e.g. 400gbase-r4.")] = None,
+    line: Annotated[
+        str | None, typer.Option("--line", metavar="NAME", help="Also bits on a line, e.g. 400gbase-r4.")
+    ] = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -88,7 +98,9 @@ def framing(
     given = {"transport": transport, "mtu": mtu, "ip_version": ip, "vlan": vlan, "operation": operation}
     if size is None:
         only = journey or sets or any(value is not None for value in (mtu, ip, vlan, operation))
-        configs = [_config(journey, sets, given)] if only else common_configs([transport] if transport else None)
+        configs = (
+            [_config(journey, sets, given)] if only else common_configs([transport] if transport else None)
+        )
         rows = efficiencies(configs)
         if csv or parquet:
             import polars as pl
@@ -111,7 +123,9 @@ def framing(
 
 @app.command()
 def fields(
-    transport: Annotated[str, typer.Argument(metavar="TRANSPORT", help="rocev2, infiniband, tcp or uet.")] = "rocev2",
+    transport: Annotated[
+        str, typer.Argument(metavar="TRANSPORT", help="rocev2, infiniband, tcp or uet.")
+    ] = "rocev2",
     ip: Ip = None,
     vlan: Vlan = None,
     operation: Operation = None,
@@ -126,12 +140,18 @@ def fields(
     from tokenwire.report.terminal import console
     from tokenwire.wire.transports import transport_of
 
-    config = _config(None, None, {"transport": transport, "ip_version": ip, "vlan": vlan, "operation": operation})
+    config = _config(
+        None, None, {"transport": transport, "ip_version": ip, "vlan": vlan, "operation": operation}
+    )
     layers = transport_of(config).layers(config)
     if json:
         print_json([{**layer.header.as_dict(), "on": layer.on} for layer in layers])
         return
-    on = {"every": "every packet", "first": "the first packet of a message", "last": "the last packet of a message"}
+    on = {
+        "every": "every packet",
+        "first": "the first packet of a message",
+        "last": "the last packet of a message",
+    }
     for part in headers_picture([(layer.header, on[layer.on]) for layer in layers]):
         console().print(part)
 
@@ -145,7 +165,9 @@ def packet(
     ip: Ip = None,
     vlan: Vlan = None,
     operation: Operation = None,
-    line_code: Annotated[bool, typer.Option("--line-code", help="Show the first 64b/66b blocks, scrambled.")] = False,
+    line_code: Annotated[
+        bool, typer.Option("--line-code", help="Show the first 64b/66b blocks, scrambled.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """One packet of a message of zeros, field by field, checks and all.
@@ -175,9 +197,15 @@ def packet(
 
 @app.command()
 def read(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A pcap or pcapng file, also gzipped; - is stdin.")],
-    pause: Annotated[str, typer.Option("--pause", metavar="TIME", help="Silence that ends a burst.")] = "10 us",
-    max_packets: Annotated[int | None, typer.Option("--max-packets", metavar="N", help="Stop after so many.")] = None,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A pcap or pcapng file, also gzipped; - is stdin.")
+    ],
+    pause: Annotated[
+        str, typer.Option("--pause", metavar="TIME", help="Silence that ends a burst.")
+    ] = "10 us",
+    max_packets: Annotated[
+        int | None, typer.Option("--max-packets", metavar="N", help="Stop after so many.")
+    ] = None,
     json: Json = False,
     csv: Csv = None,
     parquet: Parquet = None,

@@ -87,7 +87,11 @@ def _rdma(config: WireConfig, connection: Connection, place: Place, payload: byt
     parts: list[Part] = [(headers.BTH, bth)]
     if place.first and config.operation != "send":
         # The length field has 32 bits; NICs cut longer messages into several WRITEs.
-        reth = {"virtual_address": connection.va, "remote_key": connection.rkey, "dma_length": place.message_bytes}
+        reth = {
+            "virtual_address": connection.va,
+            "remote_key": connection.rkey,
+            "dma_length": place.message_bytes,
+        }
         parts.append((headers.RETH, headers.RETH.pack(reth)))
     if place.last and config.operation == "write_with_immediate":
         parts.append((headers.IMMEDIATE, headers.IMMEDIATE.pack({"immediate": connection.immediate})))
@@ -199,7 +203,9 @@ def tcp_layers(
             "data_offset": (headers.TCP.size + len(options)) // 4, "psh": int(place.last and answers is None),
         }
     )  # fmt: skip
-    check = checksums.internet_checksum(_pseudo(config, connection, _TCP, len(bare + options + payload)) + bare + options + payload)
+    check = checksums.internet_checksum(
+        _pseudo(config, connection, _TCP, len(bare + options + payload)) + bare + options + payload
+    )
     tcp = bare[:16] + check.to_bytes(2, "big") + bare[18:]
     timestamps: list[Part] = [(headers.TCP_TIMESTAMPS, options)] if options else []
     return _TCP, [(headers.TCP, tcp), *timestamps, (PAYLOAD, payload)]
@@ -207,7 +213,9 @@ def tcp_layers(
 
 def _pseudo(config: WireConfig, connection: Connection, protocol: int, size: int) -> bytes:
     if config.ip_version == 4:
-        addresses = ipv4(connection.source).to_bytes(4, "big") + ipv4(connection.destination).to_bytes(4, "big")
+        addresses = ipv4(connection.source).to_bytes(4, "big") + ipv4(connection.destination).to_bytes(
+            4, "big"
+        )
         return addresses + protocol.to_bytes(2, "big") + size.to_bytes(2, "big")
     addresses = ipv6(connection.source).to_bytes(16, "big") + ipv6(connection.destination).to_bytes(16, "big")
     return addresses + size.to_bytes(4, "big") + protocol.to_bytes(4, "big")

@@ -34,14 +34,22 @@ class Connection:
 
     def __post_init__(self) -> None:
         """Check that every number fits its field."""
-        for name, bits in (("source_qp", 24), ("qp", 24), ("va", 64), ("rkey", 32), ("immediate", 32), ("job", 24)):
+        for name, bits in (
+            ("source_qp", 24),
+            ("qp", 24),
+            ("va", 64),
+            ("rkey", 32),
+            ("immediate", 32),
+            ("job", 24),
+        ):
             value = getattr(self, name)
             if not 0 <= value < 1 << bits:
                 raise InputError(f"{name} = {value}", rule=f"must fit in {bits} bits")
         for node, nic in (self.source, self.destination):
             if not (0 <= node <= MAX_NODE and 0 <= nic <= MAX_NIC):
                 raise InputError(
-                    f"NIC {nic} of node {node}", rule=f"addresses hold nodes 0 to {MAX_NODE:,} and NICs 0 to {MAX_NIC}"
+                    f"NIC {nic} of node {node}",
+                    rule=f"addresses hold nodes 0 to {MAX_NODE:,} and NICs 0 to {MAX_NIC}",
                 )
 
 
@@ -82,7 +90,9 @@ def lid(nic: Nic) -> int:
     """
     value = 1 + nic[0] * 16 + nic[1]
     if value > 0xBFFF or nic[1] > 15:
-        raise InputError(f"NIC {nic[1]} of node {nic[0]}", rule="an InfiniBand subnet has 49,151 identifiers of ports")
+        raise InputError(
+            f"NIC {nic[1]} of node {nic[0]}", rule="an InfiniBand subnet has 49,151 identifiers of ports"
+        )
     return value
 
 

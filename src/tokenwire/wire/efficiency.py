@@ -61,11 +61,15 @@ def efficiencies(configs: Sequence[WireConfig], sizes: Sequence[int] = SIZES) ->
         for size, row in zip(sizes, rows, strict=True):
             wire = int(row["wire_bytes"])
             share = size / wire if wire else 0.0
-            out.append(Efficiency(config.transport, version, config.mtu, size, int(row["packets"]), wire, share))
+            out.append(
+                Efficiency(config.transport, version, config.mtu, size, int(row["packets"]), wire, share)
+            )
     return out
 
 
-def common_configs(transports: Sequence[str] | None = None, mtus: Sequence[int] | None = None) -> list[WireConfig]:
+def common_configs(
+    transports: Sequence[str] | None = None, mtus: Sequence[int] | None = None
+) -> list[WireConfig]:
     """Return configurations to compare: the transports (all, where none is named) with their usual or the given MTUs."""
     names = list(transports) if transports else list(TRANSPORTS)
     return [

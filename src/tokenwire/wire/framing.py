@@ -93,7 +93,9 @@ def framings(message_bytes: npt.ArrayLike, config: WireConfig) -> npt.NDArray[An
         raise InputError(f"{message_bytes!r}"[:80], rule="sizes of messages are whole numbers of bytes")
     if S.size and (int(S.min()) < 0 or int(S.max()) > MAX_MESSAGE):
         wrong = int(S.min()) if int(S.min()) < 0 else int(S.max())
-        raise InputError(f"message of {wrong} bytes", rule=f"must have from 0 to {MAX_MESSAGE:,} bytes", nearest="0")
+        raise InputError(
+            f"message of {wrong} bytes", rule=f"must have from 0 to {MAX_MESSAGE:,} bytes", nearest="0"
+        )
     S = S.astype(np.int64)
     transport = transport_of(config)
     layers = transport.layers(config)
@@ -111,8 +113,12 @@ def framings(message_bytes: npt.ArrayLike, config: WireConfig) -> npt.NDArray[An
     out["frame_bytes"] = S + pad + P * inside + (F + L) * (P > 0)
     out["wire_bytes"] = out["frame_bytes"] + P * outside
     answer = transport.answer(config)
-    each = max(bytes_of(answer, "every", inside=True), transport.minimum_frame) + bytes_of(answer, "every", inside=False)
-    out["answer_packets"] = (-(-P // transport.answer_every) if transport.answer_every else P > 0) if answer else 0
+    each = max(bytes_of(answer, "every", inside=True), transport.minimum_frame) + bytes_of(
+        answer, "every", inside=False
+    )
+    out["answer_packets"] = (
+        (-(-P // transport.answer_every) if transport.answer_every else P > 0) if answer else 0
+    )
     out["answer_bytes"] = out["answer_packets"] * each
     return out
 
@@ -164,5 +170,12 @@ def _answers(row: Any, every: int, P: int, source: str) -> tuple[Figure, ...]:
     each = size // packets
     return (
         Figure("acknowledgements", packets, "packets", formula, values, source),
-        Figure("bytes of them, the other way", size, "B", "acknowledgements · bytes of one", f"{packets:,}·{each}", source),
+        Figure(
+            "bytes of them, the other way",
+            size,
+            "B",
+            "acknowledgements · bytes of one",
+            f"{packets:,}·{each}",
+            source,
+        ),
     )

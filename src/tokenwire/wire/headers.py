@@ -87,7 +87,9 @@ class Header:
         return {**asdict(self), "bytes": self.size}
 
 
-def _header(name: str, title: str, source: str, *rows: tuple[str, int, str] | tuple[str, int, str, int]) -> Header:
+def _header(
+    name: str, title: str, source: str, *rows: tuple[str, int, str] | tuple[str, int, str, int]
+) -> Header:
     header = Header(name, title, tuple(HeaderField(*row) for row in rows), source)
     assert sum(field.bits for field in header.fields) % 8 == 0, name
     return header
@@ -242,7 +244,9 @@ VCRC = _header(
 FCS = _header(
     "FCS", "Frame check sequence", "IEEE 802.3, clause 3.2.9", ("fcs", 32, "CRC-32 over the frame, made anew at every hop")
 )  # fmt: skip
-GAP = _header("gap", "Inter-packet gap", "IEEE 802.3, clause 4.4.2", ("idle", 96, "at least 96 bit times of idle"))
+GAP = _header(
+    "gap", "Inter-packet gap", "IEEE 802.3, clause 4.4.2", ("idle", 96, "at least 96 bit times of idle")
+)
 START = _header(
     "start", "Start of data packet (SDP)", "InfiniBand Architecture Specification, volume 2, chapter 5",
     ("start", 8, "control symbol K27.7 before the packet", 0xFB),

@@ -20,7 +20,9 @@ def place_of(message_bytes: int, config: WireConfig, index: int) -> Place:
     """Return the place of packet ``index`` of a message. Raises ``InputError`` for a packet that is not there."""
     M, P = transport_of(config).payload(config), packet_count(message_bytes, config)
     if not 0 <= index < P:
-        raise InputError(f"packet {index}", rule=f"the message has {P:,} packets, from 0", nearest=str(max(P - 1, 0)))
+        raise InputError(
+            f"packet {index}", rule=f"the message has {P:,} packets, from 0", nearest=str(max(P - 1, 0))
+        )
     offset = index * M
     return Place(index, P, offset, min(M, message_bytes - offset), message_bytes)
 
@@ -48,7 +50,14 @@ def packets(
     [(4096, 7), (904, 8)]
     """
     connection = Connection(
-        source=src, destination=dst, qp=qp, psn=psn, va=va, rkey=rkey, source_qp=source_qp, immediate=immediate
+        source=src,
+        destination=dst,
+        qp=qp,
+        psn=psn,
+        va=va,
+        rkey=rkey,
+        source_qp=source_qp,
+        immediate=immediate,
     )
     view = memoryview(payload).cast("B")
     for index in range(packet_count(len(view), config)):
@@ -64,10 +73,14 @@ def packet(payload: bytes, place: Place, config: WireConfig, connection: Connect
     operation.
     """
     if len(payload) != place.length:
-        raise InputError(f"payload of {len(payload)} bytes", rule=f"packet {place.index} carries {place.length} bytes")
+        raise InputError(
+            f"payload of {len(payload)} bytes", rule=f"packet {place.index} carries {place.length} bytes"
+        )
     if place.message_bytes > MAX_WRITE and config.transport != "tcp":
         raise InputError(
-            f"message of {place.message_bytes:,} bytes", rule="one RDMA operation carries at most 2 GiB", nearest="2 GiB"
+            f"message of {place.message_bytes:,} bytes",
+            rule="one RDMA operation carries at most 2 GiB",
+            nearest="2 GiB",
         )
     return transport_of(config).packet(config, connection, place, payload)
 

@@ -69,13 +69,19 @@ class Packet:
         for header, start, size in self.layout:
             part = self.data[start : start + size]
             if not header.fields:
-                meaning = "bytes of the message" if header is PAYLOAD else "zeros, to end where a packet may end"
-                out.append(Field(header.name, header.name, start * 8, size * 8, int.from_bytes(part, "big"), meaning))
+                meaning = (
+                    "bytes of the message" if header is PAYLOAD else "zeros, to end where a packet may end"
+                )
+                out.append(
+                    Field(header.name, header.name, start * 8, size * 8, int.from_bytes(part, "big"), meaning)
+                )
                 continue
             values = header.unpack(part)
             for field in header.fields:
                 at, bits = header.offsets[field.name]
-                out.append(Field(header.name, field.name, start * 8 + at, bits, values[field.name], field.meaning))
+                out.append(
+                    Field(header.name, field.name, start * 8 + at, bits, values[field.name], field.meaning)
+                )
         return tuple(out)
 
     @property

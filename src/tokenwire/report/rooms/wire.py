@@ -27,7 +27,9 @@ def efficiency_picture(rows: Sequence[Efficiency]) -> Iterator[Any]:
     cells: dict[tuple[str, int], dict[int, str]] = {}
     for row in rows:
         over = "" if row.ip_version is None else f" IPv{row.ip_version}"
-        cells.setdefault((row.transport + over, row.mtu), {})[row.message_bytes] = f"{row.efficiency * 100:.2f}"
+        cells.setdefault((row.transport + over, row.mtu), {})[row.message_bytes] = (
+            f"{row.efficiency * 100:.2f}"
+        )
     columns = [format_bytes(size, binary=True) for size in sizes]
     yield table(
         [(name, f"{mtu:,}", *[of.get(size, "") for size in sizes]) for (name, mtu), of in cells.items()],
@@ -43,7 +45,9 @@ def figures_table(figures: Sequence[Figure]) -> Any:
         exact = f"{figure.value:,.0f} B" if figure.unit == "B" else figure.text
         if figure.unit == "%":
             exact = f"{figure.value * 100:.3f} %"
-        rows.append((figure.name, exact, " = ".join(part for part in (figure.formula, figure.values) if part)))
+        rows.append(
+            (figure.name, exact, " = ".join(part for part in (figure.formula, figure.values) if part))
+        )
     return table(rows, ["figure", "value", "from"], right=["value"])
 
 
@@ -105,7 +109,11 @@ def capture_picture(capture: Capture) -> Iterator[Any]:
     )
     for problem in capture.problems:
         yield f"note: {problem}"
-    counted = [("cut by the capture", capture.cut), ("malformed", capture.malformed), ("not decoded", capture.undecoded)]
+    counted = [
+        ("cut by the capture", capture.cut),
+        ("malformed", capture.malformed),
+        ("not decoded", capture.undecoded),
+    ]
     said = ", ".join(f"{count:,} {what}" for what, count in counted if count)
     if said:
         yield f"note: packets with headers {said}"
@@ -122,7 +130,10 @@ def capture_picture(capture: Capture) -> Iterator[Any]:
     )  # fmt: skip
     operations = capture.by_opcode()
     if operations:
-        rows = [(row["operation"], f"{row['packets']:,}", format_bytes(row["payload_bytes"])) for row in operations[:SHOWN]]
+        rows = [
+            (row["operation"], f"{row['packets']:,}", format_bytes(row["payload_bytes"]))
+            for row in operations[:SHOWN]
+        ]
         yield table(rows, ["RDMA operation", "packets", "payload"], right=["packets", "payload"])
     flows = list(capture.flow_rows(SHOWN))
     yield table(
@@ -143,7 +154,13 @@ def capture_picture(capture: Capture) -> Iterator[Any]:
 
 def _end(row: dict[str, Any], end: str) -> str:
     port = row[f"{end}_port"]
-    number = f":{port}" if port else f" QP {row['qp']:#x}" if end == "destination" and row["transport"] != "tcp" else ""
+    number = (
+        f":{port}"
+        if port
+        else f" QP {row['qp']:#x}"
+        if end == "destination" and row["transport"] != "tcp"
+        else ""
+    )
     return f"{row[end]}{number}"
 
 

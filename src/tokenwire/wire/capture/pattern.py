@@ -46,17 +46,27 @@ def guess(pairs: Mapping[tuple[str, str], int]) -> Guess:
     even = all(abs(size - mean) <= EVEN * mean for size in large.values())
     following = _following(large)
     if even and len(large) == n == len(following) and _one_cycle(following):
-        return Guess("ring", n, f"each of {n} hosts sends the same volume to one next host, and they form one cycle")
+        return Guess(
+            "ring", n, f"each of {n} hosts sends the same volume to one next host, and they form one cycle"
+        )
     if even and len(large) == n * (n - 1):
         return Guess("all_to_all", n, f"all {n * (n - 1)} pairs of {n} hosts carry the same volume")
     if even and len(large) == 2 * n and _undirected_cycle(large, n):
-        return Guess("ring", n, f"each of {n} hosts exchanges the same volume with two neighbours on one cycle: rings both ways")
+        return Guess(
+            "ring",
+            n,
+            f"each of {n} hosts exchanges the same volume with two neighbours on one cycle: rings both ways",
+        )
     edges = {frozenset(pair) for pair in large}
     if len(edges) == n - 1 and _connected(edges, hosts):
         degrees = {host: sum(host in edge for edge in edges) for host in hosts}
         if max(degrees.values()) == n - 1:
             centre = max(degrees, key=lambda host: degrees[host])
-            return Guess("star", n, f"all others of {n} hosts exchange only with {centre}: broadcast, gather or scatter")
+            return Guess(
+                "star",
+                n,
+                f"all others of {n} hosts exchange only with {centre}: broadcast, gather or scatter",
+            )
         return Guess("tree", n, f"{n - 1} links join {n} hosts without a cycle")
     return Guess("unknown", n, f"{len(large)} pairs of {n} hosts fit neither ring, tree nor all_to_all")
 

@@ -85,7 +85,9 @@ class _Source:
             self.notes.say(f"the compressed file is broken after {self.offset + left:,} bytes ({error})")
             piece = b""
         except OSError as error:
-            self.notes.say(f"the file cannot be read beyond {self.offset + left:,} bytes ({error.strerror or error})")
+            self.notes.say(
+                f"the file cannot be read beyond {self.offset + left:,} bytes ({error.strerror or error})"
+            )
             piece = b""
         self.data[left : left + len(piece)] = np.frombuffer(piece, np.uint8)
         self.end += len(piece)
@@ -109,7 +111,7 @@ class _Source:
 
 
 class _Tables:
-    """Where records are, as ``kernels`` fills it in."""
+    """Where records are, as ``finding`` fills it in."""
 
     def __init__(self, batch: int) -> None:
         self.starts = np.zeros(batch, np.int64)
@@ -124,7 +126,9 @@ class _Tables:
         return (self.starts, self.kept, self.sent, self.times)
 
 
-def read_capture(path: str | Path, notes: Notes, *, batch: int = BATCH, limit: int | None = None) -> Iterator[Any]:
+def read_capture(
+    path: str | Path, notes: Notes, *, batch: int = BATCH, limit: int | None = None
+) -> Iterator[Any]:
     """Yield the packets of a capture in batches of columns ``layout.PACKETS``; each batch is valid until the next.
 
     ``path`` may be ``-``, gzip is undone. ``notes`` is filled in on the way. ``limit`` stops after so many packets.
@@ -177,11 +181,13 @@ class _Unzipped:
 def _unzipped(source: _Source, notes: Notes) -> _Source:
     notes.file_bytes = 0
     head = source.data[source.at : source.end].tobytes()
-    return _Source(_Unzipped(gzip.GzipFile(fileobj=io.BufferedReader(_Rest(head, source.file), PIECE))), notes)
+    return _Source(
+        _Unzipped(gzip.GzipFile(fileobj=io.BufferedReader(_Rest(head, source.file), PIECE))), notes
+    )
 
 
 def _packets(source: _Source, name: str, notes: Notes, batch: int, limit: int | None) -> Iterator[Any]:
-    from tokenwire.wire.capture import kernels
+    from tokenwire.wire.capture import decoding, finding
 
     find = _opened(source, name, notes)
     tables = _Tables(batch)
@@ -191,15 +197,15 @@ def _packets(source: _Source, name: str, notes: Notes, batch: int, limit: int | 
         count = count if left is None else min(count, left)
         if count:
             rows = tables.rows[:count]
-            kernels.decode(source.data, *tables.columns, links, count, rows)
+            decoding.decode(source.data, *tables.columns, links, count, rows)
             notes.packets += count
             left = None if left is None else left - count
             yield rows
-        if reason == kernels.BROKEN:
+        if reason == finding.BROKEN:
             where = source.offset + source.at
             notes.say(f"the record at byte {where:,} of the file is impossible: reading stopped there")
             return
-        if reason == kernels.NEEDS_MORE and not source.more():
+        if reason == finding.NEEDS_MORE and not source.more():
             rest = source.end - source.at
             if rest:
                 notes.say(f"the file ends in the middle of a record ({rest:,} bytes of it are there)")
@@ -221,12 +227,16 @@ def _opened(source: _Source, name: str, notes: Notes) -> Any:
             tick, head, unit = known[value]
             header = source.take(24)
             if header is None:
-                raise InputError(f"capture {name!r}", rule="ends in its own header", nearest="a pcap or pcapng file")
+                raise InputError(
+                    f"capture {name!r}", rule="ends in its own header", nearest="a pcap or pcapng file"
+                )
             link = struct.unpack(">I" if is_big else "<I", header[20:24])[0] & 0x03FF_FFFF
             notes.format = f"pcap ({unit})"
             return _Pcap(source, notes, is_big, tick, head, link)
     raise InputError(
-        f"capture {name!r}", rule=f"begins with {magic.hex(' ')}, which no capture does", nearest="a pcap or pcapng file"
+        f"capture {name!r}",
+        rule=f"begins with {magic.hex(' ')}, which no capture does",
+        nearest="a pcap or pcapng file",
     )
 
 
@@ -244,10 +254,10 @@ class _Pcap:
         self.link = _known_link(link, notes)
 
     def __call__(self, tables: _Tables) -> tuple[int, int, Any]:
-        from tokenwire.wire.capture import kernels
+        from tokenwire.wire.capture import finding
 
         source = self.source
-        count, source.at, reason = kernels.pcap_records(
+        count, source.at, reason = finding.pcap_records(
             source.data, source.at, source.end, self.big, self.tick, self.head, *tables.columns
         )
         return count, reason, np.full(count, self.link)
@@ -266,42 +276,42 @@ class _Pcapng:
         self.limit = np.zeros(1, np.int64)
 
     def __call__(self, tables: _Tables) -> tuple[int, int, Any]:
-        from tokenwire.wire.capture import kernels
+        from tokenwire.wire.capture import finding
 
         source = self.source
-        count, source.at, reason = kernels.pcapng_records(
+        count, source.at, reason = finding.pcapng_records(
             source.data, source.at, source.end, self.big, np.array(self.per_tick, np.float64),
             np.array(self.offset, np.int64), self.limit, *tables.columns, tables.interfaces,
         )  # fmt: skip
         links = np.array(self.links, np.int64)[tables.interfaces[:count]] if count else np.zeros(0, np.int64)
-        if reason == kernels.SPECIAL and not count:
+        if reason == finding.SPECIAL and not count:
             # Only when all packets before it are handed out, since it may change what their interfaces mean.
             reason = self._block()
         return count, reason, links
 
     def _block(self) -> int:
-        from tokenwire.wire.capture import kernels
+        from tokenwire.wire.capture import finding
 
         head = self.source.peek(12)
         order = ">" if self.big else "<"
         if head[:4] == b"\x0a\x0d\x0d\x0a":
             if len(head) < 12 or head[8:12] not in (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a"):
-                return kernels.BROKEN
+                return finding.BROKEN
             self.big = head[8:12] == b"\x1a\x2b\x3c\x4d"
             order = ">" if self.big else "<"
             self._section()
         size = struct.unpack(order + "I", head[4:8])[0]
         if size < 20 or size % 4 or size > MAX_RECORD:
-            return kernels.BROKEN
+            return finding.BROKEN
         if len(self.source.peek(size)) < size:
-            return kernels.NEEDS_MORE
+            return finding.NEEDS_MORE
         block = self.source.take(size)
         assert block is not None
         if head[:4] != b"\x0a\x0d\x0d\x0a":
             if len(self.links) >= MAX_INTERFACES:
-                return kernels.BROKEN
+                return finding.BROKEN
             self._interface(block, order)
-        return kernels.FULL
+        return finding.FULL
 
     def _interface(self, block: bytes, order: str) -> None:
         link, _, snap = struct.unpack(order + "HHI", block[8:16])
@@ -314,7 +324,13 @@ class _Pcapng:
                 break
             if code == 9 and len(value) == 1:
                 power = value[0] & 0x7F
-                per_tick = 1e9 / 2.0**power if value[0] & 0x80 else float(10 ** (9 - power)) if power <= 9 else 10.0 ** (9 - power)
+                per_tick = (
+                    1e9 / 2.0**power
+                    if value[0] & 0x80
+                    else float(10 ** (9 - power))
+                    if power <= 9
+                    else 10.0 ** (9 - power)
+                )
             if code == 14 and len(value) == 8:
                 seconds = struct.unpack(order + "q", value)[0]
                 offset = seconds * 10**9 if abs(seconds) < 2**33 else 0

@@ -90,7 +90,14 @@ class Capture:
         for sender, receiver, frames, payload, _ in self._pairs():
             for name, role in ((sender, "sent"), (receiver, "received")):
                 host = hosts.setdefault(
-                    name, {"host": name, "sent_bytes": 0, "received_bytes": 0, "sent_payload": 0, "received_payload": 0}
+                    name,
+                    {
+                        "host": name,
+                        "sent_bytes": 0,
+                        "received_bytes": 0,
+                        "sent_payload": 0,
+                        "received_payload": 0,
+                    },
                 )
                 host[f"{role}_bytes"] += frames
                 host[f"{role}_payload"] += payload
@@ -117,7 +124,13 @@ class Capture:
         starts = np.flatnonzero(new)
         sums = [np.add.reduceat(flows[column], starts) for column in ("bytes", "payload", "repeated_bytes")]
         for at, frames, payload, repeated in zip(starts, *sums, strict=True):
-            yield address(flows[at], "src"), address(flows[at], "dst"), int(frames), int(payload), int(repeated)
+            yield (
+                address(flows[at], "src"),
+                address(flows[at], "dst"),
+                int(frames),
+                int(payload),
+                int(repeated),
+            )
 
     def guess(self) -> Guess:
         """Return which pattern of traffic this looks like: a guess, with its reason."""
@@ -194,7 +207,9 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
             begin, used = tallies.tally(rows, begin, slots, flows, used, pause, opcodes)
             if begin < len(rows):
                 if used >= MAX_FLOWS:
-                    notes.say(f"more than {MAX_FLOWS:,} flows: packets of further ones are only in the totals")
+                    notes.say(
+                        f"more than {MAX_FLOWS:,} flows: packets of further ones are only in the totals"
+                    )
                     begin += 1
                     continue
                 flows = np.concatenate([flows, np.zeros(len(flows), tallies.FLOWS)])

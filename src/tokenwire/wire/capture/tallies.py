@@ -40,8 +40,17 @@ def _mix(value: Any, key: Any) -> Any:
 
 @njit(cache=True)
 def place(
-    slots: Any, flows: Any, used: Any, transport: Any, src_high: Any, src: Any, dst_high: Any, dst: Any,
-    source_port: Any, destination_port: Any, qp: Any,
+    slots: Any,
+    flows: Any,
+    used: Any,
+    transport: Any,
+    src_high: Any,
+    src: Any,
+    dst_high: Any,
+    dst: Any,
+    source_port: Any,
+    destination_port: Any,
+    qp: Any,
 ) -> tuple[Any, Any]:
     """Return (slot, flow) of a key: flow -1 where it is new."""  # fmt: skip
     h = np.uint64(transport + 1)
@@ -49,7 +58,12 @@ def place(
     h = _mix(h, src)
     h = _mix(h, dst_high)
     h = _mix(h, dst)
-    h = _mix(h, np.uint64(source_port) << np.uint64(48) | np.uint64(destination_port) << np.uint64(32) | np.uint64(qp))
+    h = _mix(
+        h,
+        np.uint64(source_port) << np.uint64(48)
+        | np.uint64(destination_port) << np.uint64(32)
+        | np.uint64(qp),
+    )
     mask = np.uint64(len(slots) - 1)
     at = h & mask
     while True:
@@ -126,7 +140,9 @@ def _sequence(row: Any, flow: Any) -> None:
 
 
 @njit(cache=True)
-def tally(rows: Any, begin: Any, slots: Any, flows: Any, used: Any, pause: Any, opcodes: Any) -> tuple[Any, Any]:
+def tally(
+    rows: Any, begin: Any, slots: Any, flows: Any, used: Any, pause: Any, opcodes: Any
+) -> tuple[Any, Any]:
     """Add packets from ``begin`` on to the flows; return (next packet, flows in use).
 
     Stops early when the table of flows, or half of ``slots``, is full. A gap of ``pause`` ns ends a burst.

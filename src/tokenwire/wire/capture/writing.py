@@ -32,7 +32,9 @@ def file_header(link: int = ETHERNET) -> bytes:
 def record(time_ns: int, data: bytes, length: int | None = None) -> bytes:
     """Return a packet's record: time, bytes kept, bytes there were, and the bytes."""
     seconds, nanoseconds = divmod(time_ns, 10**9)
-    return struct.pack("<IIII", seconds, nanoseconds, len(data), len(data) if length is None else length) + data
+    return (
+        struct.pack("<IIII", seconds, nanoseconds, len(data), len(data) if length is None else length) + data
+    )
 
 
 def erf_header(time_ns: int, size: int) -> bytes:

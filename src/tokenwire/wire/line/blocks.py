@@ -99,7 +99,9 @@ def block_lines(frame: bytes, count: int = 6) -> list[str]:
     '10 control 0001111010101'
     """
     sent = scrambled(blocks_64b66b(frame))[:count]
-    lines = [f"the first {len(sent)} blocks of 64b/66b, scrambled by x^58 + x^39 + 1, in the order of the wire:"]
+    lines = [
+        f"the first {len(sent)} blocks of 64b/66b, scrambled by x^58 + x^39 + 1, in the order of the wire:"
+    ]
     for block in sent:
         kind = "control" if tuple(block[:2]) == CONTROL_HEADER else "data   "
         lines.append(f"{block[0]}{block[1]} {kind} {''.join(map(str, block[2:]))}")

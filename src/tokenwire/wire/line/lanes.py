@@ -71,7 +71,9 @@ class Line(Section):
 def LINES() -> dict[str, Line]:  # noqa: N802  (a table that is read when first asked for)
     """Return the lines that are known, by name."""
     text = (resources.files("tokenwire.wire") / "catalog" / "lines.toml").read_text("utf-8")
-    return {name: read_section(Line, values, where=f"[{name}]") for name, values in tomllib.loads(text).items()}
+    return {
+        name: read_section(Line, values, where=f"[{name}]") for name, values in tomllib.loads(text).items()
+    }
 
 
 @dataclass(frozen=True)

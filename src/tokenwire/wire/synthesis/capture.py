@@ -28,6 +28,8 @@ BATCH_BYTES = 2**24
 """Bytes of packets that are made at a time."""
 ROUND_TRIP = 4_000
 """Nanoseconds from the end of a message to its acknowledgement: a few switches there and back."""
+FEW = 2**12
+"""Packets up to which they are made one at a time: that takes less than the compiled loop takes to load."""
 _BATCH = np.dtype([("time", "i8"), ("message", "i8"), ("index", "i8"), ("kind", "u1")])
 
 
@@ -38,9 +40,17 @@ def packet_total(messages: npt.NDArray[Any], config: WireConfig, *, acknowledged
 
 
 def synthesize(
-    messages: npt.NDArray[Any], config: WireConfig, *, rate: float, nic: tuple[int, int] | None = None,
-    content: bytes | None = None, acknowledged: bool = True, round_trip: int = ROUND_TRIP,
-    snap_length: int = SNAPLEN, max_packets: int | None = None, start: int = 0,
+    messages: npt.NDArray[Any],
+    config: WireConfig,
+    *,
+    rate: float,
+    nic: tuple[int, int] | None = None,
+    content: bytes | None = None,
+    acknowledged: bool = True,
+    round_trip: int = ROUND_TRIP,
+    snap_length: int = SNAPLEN,
+    max_packets: int | None = None,
+    start: int = 0,
 ) -> Iterator[bytes | memoryview]:
     """Yield the records of a capture of messages, in order of time; each piece is valid until the next.
 
@@ -54,7 +64,9 @@ def synthesize(
     timed, streams = _streams(messages, config, rate, nic, acknowledged, round_trip)
     timed["time"] += start
     batches = _limited(_merged(streams, start), max_packets)
-    if config.transport == "rocev2":
+    total = packet_total(messages, config, acknowledged=acknowledged)
+    few = min(total, total if max_packets is None else max_packets) <= FEW
+    if config.transport == "rocev2" and not few:
         yield from _fast(timed, config, batches, content or b"", snap_length)
     else:
         made = _slow(timed, config, batches, content or b"")
@@ -86,7 +98,9 @@ def _batch_packets(config: WireConfig) -> int:
     return max(16, BATCH_BYTES // (transport_of(config).payload(config) + 256))
 
 
-def _data(messages: npt.NDArray[Any], which: Any, config: WireConfig, rate: float) -> Iterator[npt.NDArray[Any]]:
+def _data(
+    messages: npt.NDArray[Any], which: Any, config: WireConfig, rate: float
+) -> Iterator[npt.NDArray[Any]]:
     packets = framings(messages["bytes"][which], config)["packets"]
     ends = np.cumsum(packets)
     layers = transport_of(config).layers(config)
@@ -164,7 +178,10 @@ def _positions(config: WireConfig, data: Packet) -> npt.NDArray[np.int64]:
         return starts[header.name] + header.offsets[name][0] // 8
 
     at = np.zeros(kernels.POSITIONS, np.int64)
-    at[kernels.ETH_DST], at[kernels.ETH_SRC] = where(headers.ETHERNET, "destination"), where(headers.ETHERNET, "source")
+    at[kernels.ETH_DST], at[kernels.ETH_SRC] = (
+        where(headers.ETHERNET, "destination"),
+        where(headers.ETHERNET, "source"),
+    )
     at[kernels.IP], at[kernels.UDP], at[kernels.BTH] = starts[ip.name], starts["UDP"], starts["BTH"]
     at[kernels.IP_SRC], at[kernels.IP_DST] = where(ip, "source"), where(ip, "destination")
     if config.ip_version == 4:
@@ -173,17 +190,27 @@ def _positions(config: WireConfig, data: Packet) -> npt.NDArray[np.int64]:
     else:
         at[kernels.IP6_LENGTH] = where(ip, "payload_length")
         at[kernels.IP6_LABEL] = where(ip, "payload_length") - 2
-    at[kernels.UDP_SOURCE], at[kernels.UDP_LENGTH] = where(headers.UDP, "source_port"), where(headers.UDP, "length")
+    at[kernels.UDP_SOURCE], at[kernels.UDP_LENGTH] = (
+        where(headers.UDP, "source_port"),
+        where(headers.UDP, "length"),
+    )
     at[kernels.UDP_CHECK] = where(headers.UDP, "checksum")
     at[kernels.OPCODE], at[kernels.PAD] = where(headers.BTH, "opcode"), where(headers.BTH, "pad_count")
-    at[kernels.QP], at[kernels.PSN] = where(headers.BTH, "destination_qp"), where(headers.BTH, "packet_sequence_number")
+    at[kernels.QP], at[kernels.PSN] = (
+        where(headers.BTH, "destination_qp"),
+        where(headers.BTH, "packet_sequence_number"),
+    )
     at[kernels.ACK_REQUEST] = where(headers.BTH, "ack_request")
     at[kernels.HEADERS_END] = starts["BTH"] + headers.BTH.size
     return at
 
 
 def _fast(
-    messages: npt.NDArray[Any], config: WireConfig, batches: Iterator[npt.NDArray[Any]], content: bytes, snap: int
+    messages: npt.NDArray[Any],
+    config: WireConfig,
+    batches: Iterator[npt.NDArray[Any]],
+    content: bytes,
+    snap: int,
 ) -> Iterator[memoryview]:
     from tokenwire.wire.synthesis import kernels
 
@@ -218,7 +245,7 @@ def _fast(
 def _slow(
     messages: npt.NDArray[Any], config: WireConfig, batches: Iterator[npt.NDArray[Any]], content: bytes
 ) -> Iterator[tuple[int, Packet]]:
-    # One packet at a time, for the transports whose packets are not written by a compiled loop.
+    # One packet at a time: few ones, and those of transports that no compiled loop writes.
     from tokenwire.wire.build import acknowledgement
 
     for batch in batches:
@@ -234,10 +261,21 @@ def _slow(
             )  # fmt: skip
             size = int(row["bytes"])
             if kind:
-                yield time, acknowledgement(config, connection, place_of(size, config, index), int(row["msn"]))
+                yield (
+                    time,
+                    acknowledgement(config, connection, place_of(size, config, index), int(row["msn"])),
+                )
                 continue
             place = place_of(size, config, index)
-            yield time, packet(_content(content, int(row["content"]) + place.offset, place.length), place, config, connection)
+            yield (
+                time,
+                packet(
+                    _content(content, int(row["content"]) + place.offset, place.length),
+                    place,
+                    config,
+                    connection,
+                ),
+            )
 
 
 def _content(content: bytes, begin: int, length: int) -> bytes:

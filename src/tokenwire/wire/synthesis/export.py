@@ -59,9 +59,19 @@ def read_nic(text: str) -> tuple[int, int]:
 
 
 def export_capture(
-    path: str, config: WireConfig, *, rate: float, gpus_per_node: int, nics_per_node: int,
-    transfers: Mapping[str, Any] | Any | None = None, one: int | None = None, nic: tuple[int, int] | None = None,
-    largest: int = STEP, content: bytes | None = None, snap_length: int = SNAPLEN, max_packets: int | None = None,
+    path: str,
+    config: WireConfig,
+    *,
+    rate: float,
+    gpus_per_node: int,
+    nics_per_node: int,
+    transfers: Mapping[str, Any] | Any | None = None,
+    one: int | None = None,
+    nic: tuple[int, int] | None = None,
+    largest: int = STEP,
+    content: bytes | None = None,
+    snap_length: int = SNAPLEN,
+    max_packets: int | None = None,
     acknowledged: bool = True,
 ) -> Written:
     """Write the capture of a NIC's link to ``path``: of ``transfers`` (columns src, dst, bytes), or of ``one`` message.
@@ -76,10 +86,17 @@ def export_capture(
     assert transfers is not None
     columns = [np.asarray(transfers[name], np.int64) for name in ("src", "dst", "bytes")]
     if nic is None:
-        nic = (0, 0) if one is not None else busiest_nic(*columns, gpus_per_node=gpus_per_node, nics_per_node=nics_per_node)
+        nic = (
+            (0, 0)
+            if one is not None
+            else busiest_nic(*columns, gpus_per_node=gpus_per_node, nics_per_node=nics_per_node)
+        )
     if nic[1] >= nics_per_node:
         raise InputError(
-            f"NIC {nic[1]}", where="--link", rule=f"a node has NICs 0 to {nics_per_node - 1}", nearest=str(nics_per_node - 1)
+            f"NIC {nic[1]}",
+            where="--link",
+            rule=f"a node has NICs 0 to {nics_per_node - 1}",
+            nearest=str(nics_per_node - 1),
         )
     messages = messages_of_nic(
         *columns, nic=nic, gpus_per_node=gpus_per_node, nics_per_node=nics_per_node, config=config, largest=largest,

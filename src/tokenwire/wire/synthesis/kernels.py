@@ -31,7 +31,9 @@ def crc_tables() -> Any:
     for byte in range(256):
         value = np.uint32(byte)
         for _ in range(8):
-            value = (value >> np.uint32(1)) ^ (np.uint32(0xEDB88320) if value & np.uint32(1) else np.uint32(0))
+            value = (value >> np.uint32(1)) ^ (
+                np.uint32(0xEDB88320) if value & np.uint32(1) else np.uint32(0)
+            )
         tables[0, byte] = value
     for byte in range(256):
         for k in range(1, 8):
@@ -158,8 +160,23 @@ def _addresses(out: Any, base: Any, at: Any, version: Any, a: Any, i: Any, b: An
 
 @njit(cache=True)
 def fill(
-    out: Any, snap: Any, template: Any, at: Any, version: Any, M: Any, opcodes: Any, reth: Any, immediate: Any,
-    messages: Any, content: Any, which: Any, index: Any, kinds: Any, times: Any, tables: Any, maps: Any,
+    out: Any,
+    snap: Any,
+    template: Any,
+    at: Any,
+    version: Any,
+    M: Any,
+    opcodes: Any,
+    reth: Any,
+    immediate: Any,
+    messages: Any,
+    content: Any,
+    which: Any,
+    index: Any,
+    kinds: Any,
+    times: Any,
+    tables: Any,
+    maps: Any,
 ) -> Any:
     """Write records of packets into ``out``; return the bytes written.
 
@@ -202,7 +219,9 @@ def fill(
                 message.destination_nic,
             )  # fmt: skip
             last = k == packets - 1
-            opcode = opcodes[0] if packets == 1 else opcodes[1] if k == 0 else opcodes[3] if last else opcodes[2]
+            opcode = (
+                opcodes[0] if packets == 1 else opcodes[1] if k == 0 else opcodes[3] if last else opcodes[2]
+            )
             qp = np.int64(message.qp)
             number = np.int64(message.psn) + k
             length = min(M, size - offset)

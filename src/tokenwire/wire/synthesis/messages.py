@@ -32,7 +32,12 @@ _FIRST_QP, _KEY = 0x100, 0x1000
 
 
 def busiest_nic(
-    src: npt.ArrayLike, dst: npt.ArrayLike, sizes: npt.ArrayLike, *, gpus_per_node: int, nics_per_node: int | None = None
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    sizes: npt.ArrayLike,
+    *,
+    gpus_per_node: int,
+    nics_per_node: int | None = None,
 ) -> tuple[int, int]:
     """Return the NIC, (node, NIC), that sends and receives most bytes of transfers between ranks; the first of equals.
 
@@ -53,13 +58,22 @@ def busiest_nic(
     return most // k, most % k
 
 
-def _nic_of(ranks: npt.NDArray[np.int64], gpus: int, nics: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _nic_of(
+    ranks: npt.NDArray[np.int64], gpus: int, nics: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return ranks // gpus, ranks % gpus * nics // gpus
 
 
 def messages_of_nic(
-    src: npt.ArrayLike, dst: npt.ArrayLike, sizes: npt.ArrayLike, *, nic: tuple[int, int], gpus_per_node: int,
-    config: WireConfig, nics_per_node: int | None = None, largest: int = STEP,
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    sizes: npt.ArrayLike,
+    *,
+    nic: tuple[int, int],
+    gpus_per_node: int,
+    config: WireConfig,
+    nics_per_node: int | None = None,
+    largest: int = STEP,
 ) -> npt.NDArray[Any]:
     """Return the messages that a NIC sends or receives for transfers between ranks, in their order, times all 0.
 
@@ -77,19 +91,28 @@ def messages_of_nic(
     keep = here & (a != b) & (size > 0)
     a, i, b, j, size = a[keep], i[keep], b[keep], j[keep], size[keep]
     if len(a) and (max(a.max(), b.max()) > MAX_NODE or max(i.max(), j.max()) > MAX_NIC):
-        raise InputError("too many nodes or NICs", rule=f"addresses hold nodes 0 to {MAX_NODE:,} and NICs 0 to {MAX_NIC}")
+        raise InputError(
+            "too many nodes or NICs", rule=f"addresses hold nodes 0 to {MAX_NODE:,} and NICs 0 to {MAX_NIC}"
+        )
     count = -(-size // largest)
     at = np.repeat(np.arange(len(size)), count)
     index = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
     out = np.zeros(len(at), MESSAGES)
-    for name, column in (("source_node", a), ("source_nic", i), ("destination_node", b), ("destination_nic", j)):
+    for name, column in (
+        ("source_node", a),
+        ("source_nic", i),
+        ("destination_node", b),
+        ("destination_nic", j),
+    ):
         out[name] = column[at]
     out["bytes"] = np.minimum(largest, size[at] - index * largest)
     out["rkey"] = _KEY
     return _numbered(out, config, index * largest)
 
 
-def _numbered(messages: npt.NDArray[Any], config: WireConfig, offset: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _numbered(
+    messages: npt.NDArray[Any], config: WireConfig, offset: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
     # Queue pairs by direction of a pair of NICs; packet and message numbers count on along each.
     names = ["source_node", "source_nic", "destination_node", "destination_nic"]
     if not len(messages):
@@ -124,5 +147,6 @@ def scheduled(messages: npt.NDArray[Any], config: WireConfig, rate: float) -> np
     duration = framings(out["bytes"], config)["wire_bytes"] * (1e9 / rate)
     # The closed form of the recurrence: what passed before, plus the latest excuse for waiting.
     before = np.cumsum(duration) - duration
-    out["time"] = np.ceil(np.maximum.accumulate(out["time"] - before) + before)
+    # The first whole nanosecond; less than a thousandth beyond one is an error of the sums, not time.
+    out["time"] = np.ceil(np.maximum.accumulate(out["time"] - before) + before - 1e-3)
     return out

@@ -28,7 +28,11 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
 
 def answer(config: WireConfig) -> tuple[Layer, ...]:
     """Return the layers of an acknowledgement."""
-    route = tuple(layer for layer in before(config) if layer.header in (headers.START, headers.LRH, headers.GRH, headers.BTH))
+    route = tuple(
+        layer
+        for layer in before(config)
+        if layer.header in (headers.START, headers.LRH, headers.GRH, headers.BTH)
+    )
     return (*route, Layer(headers.AETH), *after(config))
 
 

@@ -28,7 +28,11 @@ OPCODES: dict[int, str] = {
 """BTH opcodes by number: three bits of service, five of operation (volume 1, table 38; CNP: annex A17.9)."""
 NUMBERS = {name: number for number, name in OPCODES.items()}
 
-_STEMS = {"write": ("RC_WRITE", ""), "write_with_immediate": ("RC_WRITE", "_WITH_IMMEDIATE"), "send": ("RC_SEND", "")}
+_STEMS = {
+    "write": ("RC_WRITE", ""),
+    "write_with_immediate": ("RC_WRITE", "_WITH_IMMEDIATE"),
+    "send": ("RC_SEND", ""),
+}
 
 
 def opcode(operation: str, index: int, packets: int) -> int:

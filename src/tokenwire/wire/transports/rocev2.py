@@ -29,7 +29,13 @@ def after(config: WireConfig) -> tuple[Layer, ...]:
 
 def answer(config: WireConfig) -> tuple[Layer, ...]:
     """Return the layers of an acknowledgement."""
-    return (*ethernet.below(config), Layer(headers.UDP), Layer(headers.BTH), Layer(headers.AETH), *after(config))
+    return (
+        *ethernet.below(config),
+        Layer(headers.UDP),
+        Layer(headers.BTH),
+        Layer(headers.AETH),
+        *after(config),
+    )
 
 
 def packet(config: WireConfig, connection: Connection, place: Place, payload: bytes) -> Packet:

@@ -76,7 +76,9 @@ class Transport:
             rule = f"must be from {self.mtus.start} to {self.mtus.stop - 1} for {self.name} ({self.mtu_is})"
         else:
             rule = f"must be one of {', '.join(map(str, self.mtus))} for {self.name} ({self.mtu_is})"
-        raise InputError(f"mtu {mtu}", rule=rule, nearest=str(min(self.mtus, key=lambda known: abs(known - mtu))))
+        raise InputError(
+            f"mtu {mtu}", rule=rule, nearest=str(min(self.mtus, key=lambda known: abs(known - mtu)))
+        )
 
     def layers(self, config: WireConfig) -> tuple[Layer, ...]:
         """Return all layers, without the payload."""
@@ -100,4 +102,6 @@ def transport_of(config: WireConfig) -> Transport:
 
 def bytes_of(layers: Iterable[Layer], on: str, *, inside: bool | None = None) -> int:
     """Return the bytes of the layers that stand on the packets ``on``; ``inside`` True leaves out preamble and gap."""
-    return sum(layer.size for layer in layers if layer.on == on and (inside is None or layer.inside == inside))
+    return sum(
+        layer.size for layer in layers if layer.on == on and (inside is None or layer.inside == inside)
+    )

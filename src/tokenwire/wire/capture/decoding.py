@@ -1,7 +1,7 @@
-"""The loops over packets of a capture, compiled: finding records, and decoding headers into columns.
+"""Decoding the headers of packets into columns, compiled.
 
-``at`` is always a position in ``data``; ``end`` is where the packet's kept bytes end, so nothing is read beyond them.
-Compiled code is kept beside this file, so that only the first run ever pays for it.
+``at`` is always a position in ``data``; ``end`` is where the packet's kept bytes end, so nothing is read beyond them:
+what is not there makes the packet's status CUT, what contradicts itself MALFORMED, and both are counted, never raised.
 """
 
 from __future__ import annotations
@@ -12,152 +12,24 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from tokenwire.wire.capture.finding import Bytes, be16, be24, be32, be64
 from tokenwire.wire.capture.layout import (
     ARP,
     CUT,
     ICMP,
     INFINIBAND_PACKET,
     MALFORMED,
-    MAX_RECORD,
     NO_VLAN,
     ROCEV2,
     TCP,
     UDP,
     UET,
-)  # fmt: skip
+)
 
-Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[Any]
-
-FULL, NEEDS_MORE, BROKEN, SPECIAL = 0, 1, 2, 3
-"""Why a search for records stopped: the table is full, the data end, a record is impossible, a block for Python."""
 
 _DEPTH = 8
 """Most headers of one kind (VLAN tags, IP in IP, IPv6 extensions) that are followed in a packet."""
-
-
-@njit(cache=True)
-def be16(data: Bytes, at: Any) -> Any:
-    """Return two bytes, most significant first."""
-    return np.int64(data[at]) << 8 | np.int64(data[at + 1])
-
-
-@njit(cache=True)
-def be24(data: Bytes, at: Any) -> Any:
-    """Return three bytes, most significant first."""
-    return np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
-
-
-@njit(cache=True)
-def be32(data: Bytes, at: Any) -> Any:
-    """Return four bytes, most significant first."""
-    return be16(data, at) << 16 | be16(data, at + 2)
-
-
-@njit(cache=True)
-def be64(data: Bytes, at: Any) -> Any:
-    """Return eight bytes, most significant first, unsigned."""
-    return np.uint64(be32(data, at)) << np.uint64(32) | np.uint64(be32(data, at + 4))
-
-
-@njit(cache=True)
-def u32(data: Bytes, at: Any, big: bool) -> Any:
-    """Return four bytes in the byte order of the file."""
-    if big:
-        return be32(data, at)
-    return (
-        np.int64(data[at])
-        | np.int64(data[at + 1]) << 8
-        | np.int64(data[at + 2]) << 16
-        | np.int64(data[at + 3]) << 24
-    )
-
-
-@njit(cache=True)
-def pcap_records(
-    data: Bytes, at: Any, end: Any, big: bool, tick: Any, head: Any, starts: Any, kept: Any, sent: Any, times: Any
-) -> tuple[Any, Any, Any]:
-    """Find records of pcap from ``at``: return how many, where the search stopped, and why.
-
-    ``tick`` is ns a unit of the fraction; ``head`` bytes of a record's header (16, or 24 in the modified variant).
-    """
-    count = 0
-    while count < len(starts):
-        if end - at < head:
-            return count, at, NEEDS_MORE
-        size = u32(data, at + 8, big)
-        if size > MAX_RECORD:
-            return count, at, BROKEN
-        if end - at < head + size:
-            return count, at, NEEDS_MORE
-        starts[count] = at + head
-        kept[count] = size
-        sent[count] = u32(data, at + 12, big)
-        times[count] = u32(data, at, big) * 1_000_000_000 + u32(data, at + 4, big) * tick
-        at += head + size
-        count += 1
-    return count, at, FULL
-
-
-@njit(cache=True)
-def pcapng_records(
-    data: Bytes, at: Any, end: Any, big: bool, per_tick: Any, offset: Any, simple_limit: Any,
-    starts: Any, kept: Any, sent: Any, times: Any, interfaces: Any,
-) -> tuple[Any, Any, Any]:
-    """Find packets of pcapng from ``at``: return how many, where the search stopped, and why.
-
-    Section headers and interface descriptions are SPECIAL, left to the caller. ``per_tick`` has, by interface, ns a
-    unit of time (times 2^-s for a negative s: resolutions finer than ns or binary), ``offset`` ns to add.
-    """  # fmt: skip
-    count = 0
-    last = np.int64(0)
-    while count < len(starts):
-        if end - at < 12:
-            return count, at, NEEDS_MORE
-        kind = u32(data, at, big)
-        if kind == 0x0A0D0D0A or kind == 1:
-            return count, at, SPECIAL
-        size = u32(data, at + 4, big)
-        if size < 12 or size % 4 or size > MAX_RECORD:
-            return count, at, BROKEN
-        if end - at < size:
-            return count, at, NEEDS_MORE
-        if kind == 6 or kind == 2:
-            if size < 32:
-                return count, at, BROKEN
-            if kind == 6:
-                interface = u32(data, at + 8, big)
-            else:
-                interface = u32(data, at + 8, big) & 0xFFFF if not big else u32(data, at + 8, big) >> 16
-            length = u32(data, at + 20, big)
-            if length > size - 32 or interface >= len(per_tick):
-                return count, at, BROKEN
-            ticks = np.float64(u32(data, at + 12, big)) * 4294967296.0 + np.float64(u32(data, at + 16, big))
-            if per_tick[interface] == 1.0:
-                last = (u32(data, at + 12, big) << 32) + u32(data, at + 16, big)
-            elif per_tick[interface] >= 1.0 and per_tick[interface] == np.floor(per_tick[interface]):
-                last = ((u32(data, at + 12, big) << 32) + u32(data, at + 16, big)) * np.int64(per_tick[interface])
-            else:
-                last = np.int64(ticks * per_tick[interface])
-            last += offset[interface]
-            starts[count] = at + 28
-            kept[count] = length
-            sent[count] = u32(data, at + 24, big)
-            times[count] = last
-            interfaces[count] = interface
-            count += 1
-        elif kind == 3:
-            if size < 16 or len(per_tick) == 0:
-                return count, at, BROKEN
-            length = u32(data, at + 8, big)
-            starts[count] = at + 12
-            kept[count] = min(length, size - 16, simple_limit[0] if simple_limit[0] > 0 else length)
-            sent[count] = length
-            times[count] = last
-            interfaces[count] = 0
-            count += 1
-        at += size
-    return count, at, FULL
 
 
 @njit(cache=True)
@@ -205,7 +77,9 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
         following: Any = np.int64(data[at + 6])
         at += 40
         for _ in range(_DEPTH):
-            if not (following == 0 or following == 43 or following == 60 or following == 44 or following == 51):
+            if not (
+                following == 0 or following == 43 or following == 60 or following == 44 or following == 51
+            ):
                 break
             if end - at < 8:
                 row.status = CUT
@@ -263,7 +137,14 @@ def _rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) -
             else:
                 row.status = CUT
             extra += 16
-        if operation == 3 or operation == 5 or operation == 9 or operation == 11 or operation == 22 or operation == 23:
+        if (
+            operation == 3
+            or operation == 5
+            or operation == 9
+            or operation == 11
+            or operation == 22
+            or operation == 23
+        ):
             extra += 4
         if operation == 13 or operation == 15 or operation == 16 or operation == 17 or operation == 18:
             if end - at >= 12 + extra + 4:
@@ -485,7 +366,9 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
 
 
 @njit(cache=True)
-def decode(data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: Any, rows: Rows) -> None:
+def decode(
+    data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: Any, rows: Rows
+) -> None:
     """Decode ``count`` packets, found by the searches above, into ``rows`` (columns ``layout.PACKETS``)."""
     for k in range(count):
         row = rows[k]
