@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.step.models import gpt, llama, plan_of
-from tokenwire.model.architecture import Experts
+from tokenwire.model.architecture import Architecture, Experts, FeedForward, LatentAttention, Layer, Norm
 from tokenwire.step import COLUMNS, operations
 from tokenwire.step.dialects.megatron.buckets import buckets
 from tokenwire.step.dialects.megatron.sizes import written
@@ -86,20 +86,21 @@ def test_groups_of_one_are_silent() -> None:
 
 def test_buckets_by_hand() -> None:
     # Reverse order: 30, 20, 10. Buckets close at 45: 30+20 = 50, then 10.
-    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=False) == [50, 10]
+    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=False) == [(50, 50), (10, 10)]
     # Padded: 30 at 0, 20 at 64..84, closed to 128; 10 -> 128.
-    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=True) == [128, 128]
+    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=True) == [(128, 50), (128, 10)]
     # A tied embedding stands alone.
-    assert buckets([10, 20, 30], [True, False, False], bucket_size=None, group_size=3, padded=True) == [384, 384]
+    assert buckets([10, 20, 30], [True, False, False], bucket_size=None, group_size=3, padded=True) == [(384, 50), (384, 10)]
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=20), st.integers(1, 12), st.none() | st.integers(1, 800))
 def test_buckets_hold_every_parameter(sizes: list[int], group: int, limit: int | None) -> None:
     plain = buckets(sizes, [False] * len(sizes), bucket_size=limit, group_size=group, padded=False)
-    assert sum(plain) == sum(sizes)
+    assert [n for n, inside in plain] == [inside for n, inside in plain]
+    assert sum(n for n, _ in plain) == sum(sizes)
     padded = buckets(sizes, [False] * len(sizes), bucket_size=limit, group_size=group, padded=True)
-    assert all(n % group == 0 and n % 128 == 0 for n in padded)
-    assert sum(padded) >= sum(sizes)
+    assert all(n % group == 0 and n % 128 == 0 and n >= inside for n, inside in padded)
+    assert sum(inside for _, inside in padded) == sum(sizes)
 
 
 PLANS = st.fixed_dictionaries(
@@ -179,3 +180,42 @@ def test_a_large_plan_is_quick() -> None:
 )
 def test_formulas_with_their_values(formula: str, text: str) -> None:
     assert written(formula, {"b": 2, "s": 8, "c": 1, "h": 4, "V'": 100, "t": 5, "D": 7}) == text
+
+
+def test_latent_attention_by_hand() -> None:
+    # DeepSeek-like: 8 heads, q compressed to 48, keys and values to 32 with 16 rotary; 64 tokens, t = 2, 4 micro-batches.
+    mixer = LatentAttention(8, 48, 32, 8, 16, 8)
+    arch = Architecture("mla", "mla", 1000, 64, (Layer(mixer, FeedForward(128, True)),) * 4, Norm("rms"))
+    step = operations(arch, plan_of(arch, 2, {"tp": 2, "sequence_parallel": True}))
+    latent = step.filter(pl.col("source").str.contains("multi_latent_attention"))
+    counts = {(op, phase, n): c for op, phase, n, c in latent.group_by("op", "phase", "elements").agg(pl.col("count").sum())
+              .iter_rows()}  # fmt: skip
+    # 64·48 = 3,072; 64·32 = 2,048; rotary 64·16 = 1,024; output 64·64 = 4,096; 4 layers · 4 micro-batches = 16.
+    assert counts == {
+        ("all_gather", "forward", 3072): 16, ("all_gather", "backward", 3072): 16, ("reduce_scatter", "backward", 3072): 16,
+        ("all_gather", "forward", 2048): 16, ("all_gather", "backward", 2048): 16, ("reduce_scatter", "backward", 2048): 16,
+        ("all_gather", "forward", 1024): 16, ("reduce_scatter", "backward", 1024): 16,
+        ("reduce_scatter", "forward", 4096): 16, ("all_gather", "backward", 4096): 16,
+    }  # fmt: skip
+
+
+def test_hierarchical_context_parallelism_by_hand() -> None:
+    # c = 4 as 2 · 2: four all_to_alls forward and five backward in pairs of neighbours, one hop round the other pair.
+    arch = llama()
+    options = {"cp": 4, "cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, 2]}
+    plan = plan_of(arch, 4, options)
+    assert (plan.members("cp_a2a", 1).tolist(), plan.members("cp_p2p", 1).tolist()) == ([0, 1], [1, 3])
+    step = operations(arch, plan)
+    assert len(_rows(step, group="cp_a2a", phase="forward")) == 4
+    assert len(_rows(step, group="cp_a2a", phase="backward")) == 5
+    assert _rows(step, group="cp_p2p", phase="forward", op="send") == [("send", 16, 1024, "bf16", 2048)]
+
+
+def test_fp8_parameters_are_gathered_as_bytes() -> None:
+    # h = 64, one layer: 12h² = 49,152 numbers of weights of products in fp8; the other 70,592 in bf16, padded to 70,656.
+    arch = gpt(1)
+    options = {"use_distributed_optimizer": True, "fp8_param_gather": True}
+    step = operations(arch, plan_of(arch, 8, options, precision="fp8"))
+    assert _rows(step, phase="optimizer", op="all_gather") == [
+        ("all_gather", 1, 49_152, "fp8", 49_152), ("all_gather", 1, 70_656, "bf16", 141_312),
+    ]  # fmt: skip

@@ -40,6 +40,8 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
         raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
                          nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
     config, notes = _as_megatron_runs_it(config)
+    if arch.mtp_layers:
+        notes.append(f"the model's {arch.mtp_layers} layers of multi-token prediction are left out")
     hold(Choice(config, training, gpus), partial(broken, arch=arch))
     t, p, c, e = config.tp, config.pp, config.cp, config.ep
     dp = gpus // (t * p * c)
@@ -54,7 +56,17 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
         vocabulary_size=padded_vocabulary(arch.vocabulary_size, config.make_vocab_size_divisible_by, t),
         sequence_parallel=config.sequence_parallel,
         notes=tuple(notes),
+        extra_groups=_hierarchical_context(config, dp),
     )  # fmt: skip
+
+
+def _hierarchical_context(config: MegatronPlan, dp: int) -> dict[str, tuple[Grid, tuple[str, ...]]]:
+    # parallel_state.py, create_hierarchical_groups: the inner level has consecutive ranks of the context group.
+    sizes = config.hierarchical_context_parallel_sizes
+    if config.cp == 1 or config.cp_comm_type != "a2a+p2p" or sizes is None:
+        return {}
+    grid = Grid((("tp", config.tp), ("cp_a2a", sizes[0]), ("cp_p2p", sizes[1]), ("dp", dp), ("pp", config.pp)))
+    return {"cp_a2a": (grid, ("cp_a2a",)), "cp_p2p": (grid, ("cp_p2p",))}
 
 
 def _data(name: str, size: int, config: MegatronPlan) -> tuple[tuple[str, int], ...]:

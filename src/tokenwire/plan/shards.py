@@ -44,8 +44,7 @@ def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
 def _on_stage(tensor: Tensor, arch: Architecture, plan: Plan, rank: int) -> bool:
     stage = plan.stages[plan.stage_of(rank)]
     if tensor.layer is not None:
-        # Layers of multi-token prediction come after the last one.
-        return tensor.layer in stage.layers or (tensor.layer >= len(arch.layers) and stage.has_head)
+        return tensor.layer in stage.layers
     if tensor.part in ("final_norm", "head"):
         return stage.has_head
     tied_copy = tensor.name == "embedding.weight" and arch.tied_embeddings and stage.has_head

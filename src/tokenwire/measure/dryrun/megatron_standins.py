@@ -16,7 +16,7 @@ class PlainNorm(torch.nn.Module):
         self.with_bias = len(names) == 2
         for name in names:
             parameter = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
-            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            parameter.sequence_parallel = config.sequence_parallel
             self.register_parameter(name, parameter)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -67,7 +67,7 @@ def _restored_reduction() -> Iterator[None]:
         yield
 
 
-class _CpuForCuda(TorchFunctionMode):  # type: ignore[misc]
+class _CpuForCuda(TorchFunctionMode):
     """Answers on the CPU what asks for a CUDA device, and names CPU tensor types as CUDA's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

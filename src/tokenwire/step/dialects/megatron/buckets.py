@@ -28,38 +28,37 @@ def default_bucket_size(data_parallel: int) -> int:
 
 def buckets(
     sizes: Sequence[int], alone: Sequence[bool], *, bucket_size: int | None, group_size: int, padded: bool, busbw: bool = False
-) -> list[int]:
-    """Return the elements of each bucket for parameters of ``sizes`` in the order in which they are registered.
+) -> list[tuple[int, int]]:
+    """Return (elements, parameters in them) of each bucket for parameters of ``sizes`` in the order in which they are registered.
 
     ``alone`` marks parameters that have a bucket to themselves (a tied embedding, with the distributed optimizer);
     ``padded`` is the distributed optimizer's padding to ``group_size``.
 
     >>> buckets([100, 50], [False, False], bucket_size=None, group_size=4, padded=True)   # 50 -> 64, +100 -> 164 -> 256
-    [256]
+    [(256, 150)]
     >>> buckets([100, 50], [False, False], bucket_size=50, group_size=4, padded=False)
-    [50, 100]
+    [(50, 50), (100, 100)]
     """
     multiple = math.lcm(group_size, BUCKET_ALIGNMENT, BUSBW_ALIGNMENT if busbw else 1) if padded else 1
     step = PARAMETER_ALIGNMENT if padded else 1
-    out: list[int] = []
-    start = end = 0
-    filled = False
+    out: list[tuple[int, int]] = []
+    start = end = inside = 0
 
     def close() -> None:
-        nonlocal start, end, filled
+        nonlocal start, end, inside
         end = -(-end // multiple) * multiple
-        out.append(end - start)
-        start, filled = end, False
+        out.append((end - start, inside))
+        start, inside = end, 0
 
     for size, own in zip(reversed(sizes), reversed(alone), strict=True):
         own = own and padded
         begin = -(-end // step) * step
-        if own and filled:
+        if own and inside:
             close()
             begin = end
-        end, filled = begin + size, True
+        end, inside = begin + size, inside + size
         if own or (bucket_size is not None and end - start >= bucket_size):
             close()
-    if filled:
+    if inside:
         close()
     return out

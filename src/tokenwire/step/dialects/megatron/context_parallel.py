@@ -57,8 +57,8 @@ def _widths(z: Sizes, index: int) -> _Widths | None:
     return None
 
 
-def _ring(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Operation]:
-    c, m = z.plan.cp, z.plan.micro_batches
+def _ring(z: Sizes, stage: Stage, w: _Widths, layers: int, group: str = "cp") -> Iterator[Operation]:
+    c, m = z.plan.group_size(group), z.plan.micro_batches
     elements = z.tokens * (w.k + w.v)
     source = f"{_TE} AttnFuncWithCPAndKVP2P"
     parts: tuple[tuple[Phase, int, str, str], ...] = (
@@ -69,7 +69,7 @@ def _ring(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Operation
     for phase, hops, what, why in parts:
         for op in _SEND_RECV:
             yield z.row(
-                stage.index, op, "cp", phase, hops * layers * m, elements, what, formula="b·s/c·2·g/t·d",
+                stage.index, op, group, phase, hops * layers * m, elements, what, formula="b·s/c·2·g/t·d",
                 values=f"{z.tokens:,}·{w.k + w.v:,}", source=source, why=why, parallelism="cp", layers=layers,
                 peer=stage.index,
             )  # fmt: skip
@@ -93,9 +93,8 @@ def _gather(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Operati
             )  # fmt: skip
 
 
-def _all_to_all(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Operation]:
+def _all_to_all(z: Sizes, stage: Stage, w: _Widths, layers: int, group: str = "cp") -> Iterator[Operation]:
     m, source = z.plan.micro_batches, f"{_TE} AttnFuncWithCPAndQKVOA2A"
-    group = "cp"
     parts: tuple[tuple[Phase, str, int], ...] = (
         ("forward", "queries", w.q), ("forward", "keys", w.k), ("forward", "values", w.v), ("forward", "output", w.o),
         ("backward", "output gradient", w.o), ("backward", "query gradients", w.q), ("backward", "key gradients", w.k),
@@ -109,4 +108,15 @@ def _all_to_all(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Ope
         )  # fmt: skip
 
 
-_BY_TYPE = {"p2p": _ring, "all_gather": _gather, "a2a": _all_to_all, "a2a+p2p": _all_to_all}
+def _hierarchical(z: Sizes, stage: Stage, w: _Widths, layers: int) -> Iterator[Operation]:
+    # Heads change hands in the inner group, then keys and values go round the outer one.
+    yield from _all_to_all(z, stage, w, layers, "cp_a2a")
+    yield z.row(
+        stage.index, "all_to_all", "cp_a2a", "backward", layers * z.plan.micro_batches, z.tokens * w.o, "output again",
+        formula="b·s/c·a/t·d", values=f"{z.tokens:,}·{w.o:,}", source=f"{_TE} AttnFuncWithCPAndKVP2P.backward",
+        parallelism="cp", layers=layers, why="only its own part of the sequence was kept of the output",
+    )  # fmt: skip
+    yield from _ring(z, stage, w, layers, "cp_p2p")
+
+
+_BY_TYPE = {"p2p": _ring, "all_gather": _gather, "a2a": _all_to_all, "a2a+p2p": _hierarchical}

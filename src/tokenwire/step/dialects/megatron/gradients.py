@@ -23,7 +23,9 @@ _BUFFER = "megatron-core distributed/param_and_grad_buffer.py _ParamAndGradBucke
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield gradient and parameter traffic of a stage."""
     for expert in (False, True):
-        yield from _buffers(sizes, stage, expert)
+        # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes.
+        for fp8 in (True, False) if _keeps_fp8(sizes) else (False,):
+            yield from _buffers(sizes, stage, expert, fp8)
     yield from _replicated_gradients(sizes, stage)
     yield from _tied_embedding(sizes, stage)
 
@@ -108,7 +110,17 @@ def local_pieces(z: Sizes, tensor: Tensor) -> list[int]:
     return [local_elements(z, tensor) // count] * count
 
 
-def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
+def _keeps_fp8(z: Sizes) -> bool:
+    return z.config.fp8_param_gather and z.plan.training.precision == "fp8"
+
+
+def _is_fp8(z: Sizes, tensor: Tensor) -> bool:
+    # The weights of Transformer Engine's linear layers; embedding, head, router, norms and biases stay in bf16.
+    products = ("mixer", "feed_forward", "experts", "shared_experts")
+    return _keeps_fp8(z) and tensor.part in products and tensor.name.endswith(".weight") and len(tensor.shape) > 1
+
+
+def _buffers(z: Sizes, stage: Stage, expert: bool, fp8: bool) -> Iterator[Operation]:
     config, plan = z.config, z.plan
     distributed = config.use_distributed_optimizer
     instances = config.num_distributed_optimizer_instances
@@ -118,9 +130,9 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
         group = "edp_shard" if expert else ("dp_shard" if plan.cp == 1 else "dp_shard_cp")
     size = plan.group_size(group)
     limit = config.ddp_bucket_size or default_bucket_size(plan.dp)
-    sent: Counter[int] = Counter()
+    sent: Counter[tuple[int, int]] = Counter()
     for chunk in range(len(stage.chunks)):
-        parameters = [(n, own) for n, own in _in_buffer(z, stage, chunk, expert)]
+        parameters = [(n, own) for n, own in _in_buffer(z, stage, chunk, expert, fp8)]
         bucketed = config.overlap_grad_reduce and stage.index == 0 and chunk == 0
         sent.update(buckets(
             [n for n, _ in parameters], [own for _, own in parameters], bucket_size=limit if bucketed else None,
@@ -128,16 +140,17 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
         ))  # fmt: skip
     what = "expert gradients" if expert else "gradients"
     parallelism = "ep" if expert else "dp"
-    for elements, count in sent.items():
-        values = f"{elements:,}"
+    for (elements, inside), count in sent.items():
+        values = f"{inside:,} + {elements - inside:,}" if distributed else f"{elements:,}"
         if not distributed:
             yield z.row(
-                stage.index, "all_reduce", group, "gradients", count, elements, what, formula="bucket", values=values,
+                stage.index, "all_reduce", group, "gradients", count, elements, what, formula="parameters of the bucket", values=values,
                 dtype=z.gradient_dtype, parallelism=parallelism, source=f"{_BUFFER}.start_grad_sync",
                 why="every replica saw other data: their gradients are added before the optimizer's step",
             )  # fmt: skip
             continue
-        formula = f"bucket, padded to lcm({size}, 128)"
+        busbw = ", 65,536" if config.pad_buckets_for_high_nccl_busbw else ""
+        formula = f"parameters + padding to 64 each and lcm({size}, 128{busbw}) in all"
         if config.reduce_scatter_with_fp32_accumulation:
             yield z.row(
                 stage.index, "all_to_all", group, "gradients", count, elements, what, formula=formula, values=values,
@@ -164,7 +177,8 @@ def _buffers(z: Sizes, stage: Stage, expert: bool) -> Iterator[Operation]:
         twice = 2 if has_optimizer_of_experts(z, stage) and not config.overlap_param_gather else 1
         yield z.row(
             stage.index, "all_gather", group, phase, count * twice, elements, what.replace("gradients", "parameters"),
-            formula=formula, values=values, dtype=z.dtype, parallelism=parallelism, source=f"{_BUFFER}.start_param_sync",
+            formula=formula, values=values, dtype="fp8" if fp8 else z.dtype, parallelism=parallelism,
+            source=f"{_BUFFER}.start_param_sync",
             why="each rank stepped its part of the parameters; the next forward needs all of them"
             + ("; said twice, since the optimizers of dense parameters and of experts both gather everything"
                if twice == 2 else ""),
@@ -184,9 +198,9 @@ def has_optimizer_of_experts(z: Sizes, stage: Stage) -> bool:
     return z.plan.ep > 1 and any(isinstance(z.arch.layers[index].feed_forward, Experts) for index in stage.layers)
 
 
-def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool) -> Iterator[tuple[int, bool]]:
+def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool, fp8: bool) -> Iterator[tuple[int, bool]]:
     for tensor, elements, own in _chunk_tensors(z, stage, chunk):
-        if apart(z, tensor) == expert:
+        if apart(z, tensor) == expert and _is_fp8(z, tensor) == fp8:
             yield elements, own
 
 

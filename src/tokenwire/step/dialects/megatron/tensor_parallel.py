@@ -61,7 +61,8 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
         counts.update(blocks_of(z.arch.layers[index]))
     again = recomputed_blocks(z, stage)
     for name, blocks in counts.items():
-        yield from _block(z, stage, name, blocks, again.get(name, 0))
+        said = _latent if name == "latent attention" else _block
+        yield from said(z, stage, name, blocks, again.get(name, 0))
     kept = checkpoints(z, stage)
     if z.config.distribute_saved_activations:
         yield z.row(
@@ -76,7 +77,8 @@ def blocks_of(layer: object) -> list[str]:
     mixer, feed = getattr(layer, "mixer", None), getattr(layer, "feed_forward", None)
     out = []
     if mixer is not None:
-        out.append("attention" if isinstance(mixer, (Attention, LatentAttention)) else "state space")
+        named = {Attention: "attention", LatentAttention: "latent attention"}
+        out.append(named.get(type(mixer), "state space"))
     if isinstance(feed, Experts):
         out += ["shared experts"] if feed.shared is not None else []
     elif feed is not None:
@@ -117,6 +119,46 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterat
               "recomputation runs the forward once more")  # fmt: skip
     yield row("reduce_scatter", "backward", again, "output, recomputed", recompute,
               "recomputation runs the forward once more")  # fmt: skip
+
+
+def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterator[Operation]:
+    # Down-projections are whole on every rank (Transformer Engine's "duplicated") and work on a part of the sequence; the
+    # up-projections are column-parallel and take in the compressed vectors.
+    mixer = next(m for m in (z.arch.layers[index].mixer for index in stage.layers) if isinstance(m, LatentAttention))
+    queries = ("q", mixer.q_lora_rank) if mixer.q_lora_rank is not None else ("h", z.arch.hidden_size)
+    inputs = ((f"compressed {what}", symbol, width) for what, (symbol, width) in
+              (("queries", queries), ("keys and values", ("kv", mixer.kv_lora_rank))))  # fmt: skip
+    m, source = z.plan.micro_batches, "megatron-core transformer/multi_latent_attention.py get_query_key_value_tensors"
+
+    def row(op: Op, phase: Phase, times: int, what: str, symbol: str, width: int, why: str) -> Operation:
+        return z.row(
+            stage.index, op, "tp", phase, times * m, z.tokens * width, what, formula=f"b·s/c·{symbol}",
+            values=f"{z.tokens:,}·{width:,}", source=source, why=why, parallelism="sp" if z.sequence_parallel else "tp",
+            layers=times,
+        )  # fmt: skip
+
+    for what, symbol, width in inputs:
+        if not z.sequence_parallel:
+            yield row("all_reduce", "backward", layers, f"gradient of {what}", symbol, width,
+                      "each rank's heads give a part of the gradient")  # fmt: skip
+            continue
+        needs = "heads are made for the whole sequence"
+        yield row("all_gather", "forward", layers, what, symbol, width, needs)
+        yield row("all_gather", "backward", layers, f"{what} again", symbol, width, "the weight gradient needs all of it")
+        yield row("reduce_scatter", "backward", layers, f"gradient of {what}", symbol, width, "the mirror of the all_gather")
+        yield row("all_gather", "backward", again, f"{what}, recomputed", symbol, width, needs)
+    h, d = z.arch.hidden_size, mixer.qk_rope_head_dim
+    if not z.sequence_parallel:
+        yield row("all_reduce", "forward", layers, f"{name} output", "h", h, "each rank has a partial sum")
+        yield row("all_reduce", "backward", again, f"{name} output again", "h", h, "recomputation runs the forward again")
+        return
+    yield row("all_gather", "forward", layers, "rotary part of the keys", "d_rope", d, "all heads share it")
+    yield row("reduce_scatter", "backward", layers, "gradient of the rotary part of the keys", "d_rope", d,
+              "the mirror of the all_gather")  # fmt: skip
+    yield row("all_gather", "backward", again, "rotary part of the keys, recomputed", "d_rope", d, "all heads share it")
+    yield row("reduce_scatter", "forward", layers, f"{name} output", "h", h, "partial sums; a part of the sequence each")
+    yield row("all_gather", "backward", layers, f"{name} output gradient", "h", h, "the mirror of the reduce_scatter")
+    yield row("reduce_scatter", "backward", again, f"{name} output, recomputed", "h", h, "the forward runs again")
 
 
 def _replicated_kv(z: Sizes, stage: Stage) -> Iterator[Operation]:
