@@ -1,10 +1,14 @@
 """The compiled event loop of max-min fair sharing; ``maxmin`` says what it computes.
 
-At an event only what can change is filled anew. Let r be the least level (rate over weight) among the flows that ended, and
-among new flows the least that their links give if all share evenly. Filling from below, the network with and without those
-flows is the same up to r: flows below r keep their rates. From r upwards a change travels only along links that two flows
-at or above r share, so that the flows reached from the links of the event, and no others, are filled again, bottleneck
-after bottleneck, from a heap of the links' levels.
+At an event only what changes is shared out anew. To begin with these are the new flows, and the flows whose bottleneck is
+a link that an ended flow leaves. They are filled (bottleneck after bottleneck, from a heap of the links' levels) with what
+the others leave them. Then every link that they touch is looked at, and a flow that stands apart joins them where
+
+- it has more (rate over weight) than the level at which the link is now full for those filled, or
+- the link is its bottleneck, but is no longer full, or one of those filled has more on it;
+
+until none joins. Now each flow has a full link on which none has more than it: those filled by construction, the others
+since nothing at their bottleneck has changed. There is only one such sharing, so it is that of filling from scratch.
 """
 
 from __future__ import annotations
@@ -72,6 +76,7 @@ def share(
     seat, place, count = np.empty(slots, np.int64), np.empty(slots, np.int64), np.zeros(many, np.int64)
 
     rate, level, left, since = np.zeros(flows), np.zeros(flows), size.copy(), np.zeros(flows)
+    fresh, bottleneck, narrow = np.zeros(flows), np.full(flows, -1, np.int64), np.full(flows, -1, np.int64)
     due, ready = np.full(flows, np.inf), start.copy()
     began, ended = np.full(flows, np.inf), np.full(flows, np.inf)
     missing = waits.copy()
@@ -85,6 +90,7 @@ def share(
     mark, link_mark, stamp = np.zeros(flows, np.int64), np.zeros(many, np.int64), 0
     reached, touched = np.empty(flows, np.int64), np.empty(many, np.int64)
     spare, heavy, open_ = np.empty(many), np.empty(many), np.zeros(many, np.int64)
+    full, most = np.empty(many), np.empty(many)  # the level at which a link filled; the most that a filled flow has on it
     lkey, litem = np.empty(2 * many + 8), np.empty(2 * many + 8, np.int64)
     changes = 1024 if record else 1
     times, whom, rates, noted = np.empty(changes), np.empty(changes, np.int64), np.empty(changes), 0
@@ -94,10 +100,9 @@ def share(
         now = key[0]
         if now == np.inf:
             break
-        events += 1
         stamp += 1
         horizon = now * (1 + together)
-        found, seen, floor = 0, 0, np.inf
+        found, seen = 0, 0
         while heap > 0 and key[0] <= horizon:
             t, x = key[0], item[0]
             heap = _drop(key, item, heap)
@@ -123,8 +128,7 @@ def share(
                 continue  # the rate has changed since this was noted
             ended[f] = t + latency[f]
             if first[f] < first[f + 1] and size[f] > 0:
-                floor = min(floor, level[f])
-                rate[f] = 0.0
+                rate[f], bottleneck[f] = 0.0, -1
                 for h in range(first[f], first[f + 1]):
                     m = links[h]
                     last = seat[at[m] + count[m] - 1]
@@ -147,93 +151,102 @@ def share(
                 if missing[g] == 0:
                     heap = _push(key, item, heap, ready[g], g + flows)
 
-        # New flows: the level at which one of their links could fill first, if all on it share evenly.
-        for i in range(found):
-            f = reached[i]
-            for h in range(first[f], first[f + 1]):
-                m = links[h]
-                total = 0.0
-                for s in range(at[m], at[m] + count[m]):
-                    total += weight[owner[seat[s]]]
-                floor = min(floor, capacity[m] / total)
-                if link_mark[m] != stamp:
-                    link_mark[m] = stamp
-                    touched[seen] = m
-                    seen += 1
-        floor *= 1 - 1e-9
-
-        # What is reached from the event along flows at or above the floor.
-        i = 0
-        while i < seen:
+        if found == 0 and seen == 0:
+            continue
+        events += 1
+        # What is filled: new flows, and flows whose bottleneck an ended flow leaves.
+        for i in range(seen):
             m = touched[i]
-            i += 1
-            rest, heaviness, unfixed = capacity[m], 0.0, 0
             for s in range(at[m], at[m] + count[m]):
                 g = owner[seat[s]]
-                if mark[g] != stamp:
-                    if level[g] < floor:
-                        rest -= rate[g]
-                        continue
+                if bottleneck[g] == m and mark[g] != stamp:
                     mark[g] = stamp
                     reached[found] = g
                     found += 1
+        spread = 0
+        while True:
+            for i in range(spread, found):
+                f = reached[i]
+                for h in range(first[f], first[f + 1]):
+                    m = links[h]
+                    if link_mark[m] != stamp:
+                        link_mark[m] = stamp
+                        touched[seen] = m
+                        seen += 1
+            spread = found
+            links_left = 0
+            for i in range(seen):
+                m = touched[i]
+                rest, heaviness, unfixed = capacity[m], 0.0, 0
+                for s in range(at[m], at[m] + count[m]):
+                    g = owner[seat[s]]
+                    if mark[g] == stamp:
+                        heaviness += weight[g]
+                        unfixed += 1
+                    else:
+                        rest -= rate[g]
+                spare[m], heavy[m], open_[m], full[m], most[m] = max(rest, 0.0), heaviness, unfixed, np.inf, -1.0
+                if unfixed > 0:
+                    links_left = _push(lkey, litem, links_left, spare[m] / heavy[m], m)
+            for i in range(found):
+                fresh[reached[i]] = -1.0
+            while links_left > 0:
+                k, m = lkey[0], litem[0]
+                links_left = _drop(lkey, litem, links_left)
+                if open_[m] == 0:
+                    continue
+                current = max(spare[m], 0.0) / heavy[m]
+                if current > k * (1 + 1e-13):
+                    links_left = _push(lkey, litem, links_left, current, m)
+                    continue
+                full[m] = current
+                for s in range(at[m], at[m] + count[m]):
+                    g = owner[seat[s]]
+                    if mark[g] != stamp or fresh[g] >= 0:
+                        continue
+                    fresh[g], narrow[g] = current, m
                     for h in range(first[g], first[g + 1]):
                         w = links[h]
-                        if link_mark[w] != stamp:
-                            link_mark[w] = stamp
-                            touched[seen] = w
-                            seen += 1
-                heaviness += weight[g]
-                unfixed += 1
-            spare[m], heavy[m], open_[m] = max(rest, 0.0), heaviness, unfixed
-        # A new flow's links may have been looked at only now, so its own marks are complete.
-        links_left = 0
-        for i in range(seen):
-            m = touched[i]
-            if open_[m] > 0:
-                links_left = _push(lkey, litem, links_left, spare[m] / heavy[m], m)
+                        spare[w] -= current * weight[g]
+                        heavy[w] -= weight[g]
+                        open_[w] -= 1
+                        most[w] = max(most[w], current)
+            for i in range(seen):
+                m = touched[i]
+                slack = spare[m] > 1e-9 * capacity[m]
+                for s in range(at[m], at[m] + count[m]):
+                    g = owner[seat[s]]
+                    if mark[g] == stamp:
+                        continue
+                    # Those that have more than a full link gives, and those whose bottleneck is none any more.
+                    loose = bottleneck[g] == m and (slack or most[m] > level[g] * (1 + 1e-9))
+                    if loose or level[g] > full[m] * (1 + 1e-9):
+                        mark[g] = stamp
+                        reached[found] = g
+                        found += 1
+            if spread == found:
+                break
         for i in range(found):
-            level[reached[i]] = -1.0
-        while links_left > 0:
-            k, m = lkey[0], litem[0]
-            if open_[m] == 0:
-                links_left = _drop(lkey, litem, links_left)
+            g = reached[i]
+            level[g], bottleneck[g] = fresh[g], narrow[g]
+            fair = fresh[g] * weight[g]
+            if abs(fair - rate[g]) <= 1e-14 * fair:
                 continue
-            # In exact arithmetic no level falls below the floor.
-            current = max(spare[m] / heavy[m], floor)
-            if current > k * (1 + 1e-13):
-                links_left = _drop(lkey, litem, links_left)
-                links_left = _push(lkey, litem, links_left, current, m)
-                continue
-            links_left = _drop(lkey, litem, links_left)
-            for s in range(at[m], at[m] + count[m]):
-                g = owner[seat[s]]
-                if mark[g] != stamp or level[g] >= 0:
-                    continue
-                level[g] = current
-                fair = current * weight[g]
-                for h in range(first[g], first[g + 1]):
-                    w = links[h]
-                    spare[w] -= fair
-                    heavy[w] -= weight[g]
-                    open_[w] -= 1
-                if fair == rate[g]:
-                    continue
-                settings += 1
-                left[g] = max(left[g] - rate[g] * (now - since[g]), 0.0)
-                since[g], rate[g] = now, fair
-                due[g] = now + left[g] / fair if fair > 0 else np.inf
-                if heap == room:
-                    kept = 0
-                    old_key, old_item = key[:heap].copy(), item[:heap].copy()
-                    for j in range(old_key.size):
-                        if old_item[j] >= flows or (due[old_item[j]] == old_key[j] and ended[old_item[j]] == np.inf):
-                            kept = _push(key, item, kept, old_key[j], old_item[j])
-                    heap = kept
-                heap = _push(key, item, heap, due[g], g)
-                if record:
-                    if noted == times.size:
-                        times, whom, rates = np.append(times, times), np.append(whom, whom), np.append(rates, rates)
-                    times[noted], whom[noted], rates[noted] = now, g, fair
-                    noted += 1
+            settings += 1
+            left[g] = max(left[g] - rate[g] * (now - since[g]), 0.0)
+            since[g], rate[g] = now, fair
+            due[g] = now + left[g] / fair if fair > 0 else np.inf
+            if heap == room:
+                kept = 0
+                old_key, old_item = key[:heap].copy(), item[:heap].copy()
+                for j in range(old_key.size):
+                    if old_item[j] >= flows or (due[old_item[j]] == old_key[j] and ended[old_item[j]] == np.inf):
+                        kept = _push(key, item, kept, old_key[j], old_item[j])
+                heap = kept
+            heap = _push(key, item, heap, due[g], g)
+            if record:
+                if noted == times.size:
+                    times, whom, rates = np.append(times, times), np.append(whom, whom), np.append(rates, rates)
+                times[noted], whom[noted], rates[noted] = now, g, fair
+                noted += 1
     return began, ended, events, settings, times[:noted], whom[:noted], rates[:noted]

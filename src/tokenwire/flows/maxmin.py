@@ -60,7 +60,7 @@ def simulate(
     """
     from tokenwire.flows.filling import share
 
-    first, links = (np.ascontiguousarray(column, dtype=np.int64) for column in routes)
+    first, links = (np.array(column, dtype=np.int64, order="C") for column in routes)
     n = first.size - 1
     capacity = np.array(rate, dtype=np.float64, ndmin=1)
     columns = {"size": size, "start": start, "latency": latency, "weight": weight, "cap": cap}
@@ -86,7 +86,8 @@ def simulate(
 
 def _column(name: str, value: npt.ArrayLike, n: int) -> Floats:
     try:
-        out = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype=np.float64), (n,)))
+        # A copy: what numba compiles is for arrays that may be written to.
+        out = np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), (n,)), order="C")
     except ValueError:
         raise InputError(f"{name} of {np.size(value):,} flows", rule=f"there are {n:,} routes") from None
     low_ok = out > 0 if name in ("weight", "cap") else out >= 0

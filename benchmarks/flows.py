@@ -1,0 +1,111 @@
+"""How fast links are shared and loads are found: against other simulators and against limits.
+
+    python benchmarks/flows.py [--large]
+
+SimGrid's time is measured in the same run where its Python module is installed on the same routes; where it is not, and
+for ASTRA-sim, the seconds are those that were measured on a machine of two cores (column "where"). A first run compiles;
+it is timed apart. ``--large`` adds 100,000 flows on 16,384 hosts and the step of 100,352 GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tokenwire.collectives import cost
+from tokenwire.fabric import routes
+from tokenwire.fabric.clos import build_clos
+from tokenwire.fabric.fabric import Fabric
+from tokenwire.fabric.facts import ClusterFacts
+from tokenwire.flows.maxmin import simulate
+from tokenwire.journey import scale
+
+SIMGRID = {1023: 1.6, 4092: 23.7}
+"""SimGrid 3.32's seconds by flows: 1,024 hosts, three-level fat tree, 64 MiB each, random permutations at once."""
+ASTRA = {64: 0.06, 256: 0.94, 1024: 23.5}
+"""ASTRA-sim's seconds by GPUs: all_reduce of 256 MiB on a ring, analytical, congestion aware."""
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds and the result."""
+    start = time.perf_counter()
+    out = work()
+    return time.perf_counter() - start, out
+
+
+def fat_tree(k: int) -> Fabric:
+    """Return a three-level fat tree of k-port switches: k^3/4 hosts, 50 GB/s links."""
+    h = k // 2
+    facts = ClusterFacts().model_copy(
+        update={
+            "nodes": h * h * k, "gpus_per_node": 1, "nics_per_node": 1, "rails": 1, "nodes_per_unit": h, "units_per_pod": h,
+            "deep_units_per_pod": h, "spine_radix": k, "core_radix": k, "domain": "none",
+        }
+    )  # fmt: skip
+    return build_clos(f"fat tree of {k}-port switches", facts)
+
+
+def permutations(hosts: int, how_many: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return senders and receivers of random permutations, without those who send to themselves."""
+    random = np.random.default_rng(seed)
+    src = np.tile(np.arange(hosts), how_many)
+    dst = np.concatenate([random.permutation(hosts) for _ in range(how_many)])
+    return src[src != dst], dst[src != dst]
+
+
+def line(what: str, seconds: float, against: float | None, where: str) -> None:
+    """Print one line: what, seconds, what it is set against, the ratio."""
+    other, ratio = (f"{against:10.3g}", f"{against / seconds:9,.0f}x") if against else (f"{'':10}", f"{'':10}")
+    print(f"{what:58} {seconds:10.4f} {other} {ratio}  {where}")
+
+
+def shared(k: int, how_many: int, spread: bool) -> None:
+    """Time flows over a fat tree; with ``spread`` they differ in size and start."""
+    fabric = fat_tree(k)
+    src, dst = permutations(fabric.world, how_many)
+    ways = routes(fabric, src, dst)
+    random = np.random.default_rng(2)
+    size = random.integers(1 << 20, 1 << 27, src.size) if spread else np.full(src.size, 1 << 26)
+    start = random.random(src.size) * 0.01 if spread else 0.0
+    seconds, found = timed(lambda: simulate(ways, size, fabric.rate, start=start))
+    kind = "sizes and starts differ" if spread else "64 MiB each"
+    against = None if spread or k != 16 else SIMGRID.get(src.size)
+    line(f"{src.size:,} flows on {fabric.world:,} hosts, {kind}", seconds, against, "SimGrid 3.32, noted" if against else "")
+    print(f"{'':4}{found.events:,} events, {found.settings:,} rates set, makespan {found.makespan:.6f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--large", action="store_true")
+    large = parser.parse_args().large
+    print(f"{'':58} {'seconds':>10} {'other':>10} {'faster':>10}  where")
+    one = (np.array([0, 1]), np.array([0]))
+    line("compiling, or loading what was compiled", timed(lambda: simulate(one, 1, [1.0]))[0], None, "")
+    for how_many in (1, 4):
+        shared(16, how_many, spread=False)
+    shared(16, 4, spread=True)
+    if large:
+        shared(40, 7, spread=False)
+        shared(32, 4, spread=True)
+    for n, other in ASTRA.items():
+        seconds, found = timed(
+            lambda n=n: cost("all_reduce", "ring", n, 256 << 20, rate=50 * 2**30, latency=5e-7, chunks=4, topology="ring")
+        )
+        line(f"all_reduce on a ring of {n:,}: {found.seconds * 1e3:.2f} ms", seconds, other, "ASTRA-sim, noted")
+    seconds, found = timed(lambda: cost("all_to_all", "pairwise", 1024, 256 << 20, rate=50 * 2**30, latency=5e-7, topology="ring"))
+    line(f"all_to_all on a ring of 1,024: {found.seconds * 1e3:.1f} ms", seconds, 60.0, "ASTRA-sim: no answer in 60 s")
+    for nodes, limit in ((2048, 5.0), *(((12544, 60.0),) if large else ())):
+        journey = scale("405b", [f"cluster.nodes={nodes}", f"training.global_batch={nodes}"])
+        journey.step()
+        seconds, _ = timed(lambda journey=journey: journey.traffic().link_bytes)
+        line(f"link loads of a step, Llama 3.1 405B, {8 * nodes:,} GPUs", seconds, limit, "limit")
+    print(f"most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
