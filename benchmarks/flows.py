@@ -2,8 +2,8 @@
 
     python benchmarks/flows.py [--large]
 
-SimGrid's time is measured in the same run where its Python module is installed on the same routes; where it is not, and
-for ASTRA-sim, the seconds are those that were measured on a machine of two cores (column "where"). A first run compiles;
+What other simulators took was measured on a machine of two cores and is noted below (SIMGRID, ASTRA): it is not run again
+here, so a ratio compares two machines. A first run compiles;
 it is timed apart. ``--large`` adds 100,000 flows on 16,384 hosts and the step of 100,352 GPUs.
 """
 

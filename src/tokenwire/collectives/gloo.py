@@ -6,8 +6,8 @@ all_reduce cuts S bytes into max(ceil(S / 1 MiB), 2n) segments, rounded up to a 
 twice. reduce_scatter is carried out as an all_reduce; all_gather is a ring; all_to_all exchanges pairwise; broadcast is a
 binomial tree, the nearest first; reduce is a ring reduce_scatter and a gather at the root; barrier has ceil(log2 n) rounds.
 
-Source: measured with torch 2.13 over TCP between network hosts, 4 ranks, float32; pytorch/gloo, gloo/allreduce.cc (segments),
-gloo/broadcast.cc, gloo/barrier.cc. Segments of reduce are taken to be those of all_reduce.
+Source: measured with torch 2.13 over TCP between network hosts, 4 ranks, float32. How other group sizes divide, and that
+reduce has the segments of all_reduce, is taken to follow from it.
 """
 
 from __future__ import annotations
