@@ -28,8 +28,8 @@ def _by_name(figures: tuple[Figure, ...]) -> Mapping[str, Figure]:
 
 
 def _gradient_bytes(journey: Journey) -> int:
-    # P gradients in bf16; the vocabulary of 1,000 is a multiple of 8, so nothing is padded.
-    return 2 * parameters(journey.model().architecture).total
+    # P gradients in fp32; the vocabulary of 1,000 is a multiple of 8, so nothing is padded.
+    return 4 * parameters(journey.model().architecture).total
 
 
 def test_two_gpus_by_hand() -> None:
@@ -72,8 +72,8 @@ def test_a_pipeline_between_nodes_is_on_the_network() -> None:
     assert "sent by a GPU a step over the network: sequence parallelism" not in need
     send = need["sent by a GPU a step over the network: pipeline parallelism"]
     # b·s·h/t·2 B forward from stage 0, B/(b·dp) = 8 micro-batches: 2·256·256/4·2·8 = 524,288 B, and with it the rows of the
-    # tied embedding, all-reduced between 2 ends: V·h/t·2 = 1,000·256/4·2 = 128,000 B (V padded to a multiple of 8·4).
-    assert send.value == 2 * 256 * 256 // 4 * 2 * 8 + 1024 * 256 // 4 * 2
+    # tied embedding, all-reduced between 2 ends: V·h/t·4 = 1,000·256/4·4 = 256,000 B (V padded to a multiple of 8·4).
+    assert send.value == 2 * 256 * 256 // 4 * 2 * 8 + 1024 * 256 // 4 * 4
 
 
 def test_rails_cross_the_spine_only_between_units() -> None:

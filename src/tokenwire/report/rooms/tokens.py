@@ -98,11 +98,11 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
         f"the text lasts {packing['steps']:,} steps"
     )
     yield f"storage a step: {packing['storage_text']}"
-    rows = [
+    tokens = [
         (row["index"], row["id"], _visible(row["text"]), f"{row['start']}-{row['end']}", row["in_vocabulary"])
         for row in facts["first"]
     ]
-    yield table(rows, ["token", "id", "text", "bytes", "in the vocabulary"], right=["token", "id", "bytes"])
+    yield table(tokens, ["token", "id", "text", "bytes", "in the vocabulary"], right=["token", "id", "bytes"])
 
 
 def _visible(text: str) -> str:
