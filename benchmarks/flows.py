@@ -3,8 +3,8 @@
     python benchmarks/flows.py [--large]
 
 What other simulators took was measured on a machine of two cores and is noted below (SIMGRID, ASTRA): it is not run again
-here, so a ratio compares two machines. A first run compiles;
-it is timed apart. ``--large`` adds 100,000 flows on 16,384 hosts and the step of 100,352 GPUs.
+here, so a ratio compares two machines. A first run compiles; it is timed apart. ``--large`` adds 111,991 flows on 16,000
+hosts, 32,764 flows that come and go on 8,192, and the step of 100,352 GPUs.
 """
 
 from __future__ import annotations
