@@ -1,7 +1,7 @@
 """Dry runs: the real framework in one process that takes the place of one rank; see ``record`` for how.
 
-``compare(arch, plan, rank)`` puts the recording beside the prediction; ``run_function`` records a function of the user's
-own. A framework's module offers ``record(arch, plan, rank) -> table`` and is imported when its dialect is asked for.
+``check(arch, plan, rank)`` puts the recording beside the prediction; ``function.run_function`` records a function of the
+user's own. A framework's module offers ``record(arch, plan, rank) -> table`` and is imported when its dialect is asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
     from tokenwire.plan import Plan
 
-__all__ = ["FRAMEWORKS", "check", "default_ranks", "record"]
+__all__ = ["FRAMEWORKS", "check", "default_ranks", "recorded"]
 
 FRAMEWORKS: dict[str, str] = {
     "megatron": "tokenwire.measure.dryrun.megatron",
@@ -27,8 +27,11 @@ FRAMEWORKS: dict[str, str] = {
 }
 """The module that runs the framework of each dialect."""
 
+OUTSIDE: dict[str, tuple[str, ...]] = {"megatron": ("Megatron-LM", "TransformerEngine")}
+"""Sources of rows that a dry run does not run: Megatron-Core is a library, its training script and attention kernels are not."""
 
-def record(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
+
+def recorded(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     """Return what the plan's framework, really run as ``rank``, calls for in one step.
 
     Columns: at least ``op, group, group_size, phase, count, elements, dtype, bytes``. Raises ``InputError`` for a rank that the
@@ -40,8 +43,8 @@ def record(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     dialect = plan.config.dialect
     if dialect not in FRAMEWORKS:
         raise unknown("dry run of a dialect", dialect, FRAMEWORKS)
-    recorded: pl.DataFrame = import_module(FRAMEWORKS[dialect]).record(arch, plan, rank)
-    return recorded
+    calls: pl.DataFrame = import_module(FRAMEWORKS[dialect]).record(arch, plan, rank)
+    return calls
 
 
 def check(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
@@ -49,7 +52,8 @@ def check(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     from tokenwire.measure.dryrun.compare import compare
     from tokenwire.step import operations
 
-    return compare(operations(arch, plan), record(arch, plan, rank), plan, rank)
+    outside = OUTSIDE.get(plan.config.dialect, ())
+    return compare(operations(arch, plan), recorded(arch, plan, rank), plan, rank, outside)
 
 
 def default_ranks(plan: Plan) -> list[int]:

@@ -143,7 +143,7 @@ class Decoder(nn.Module):
         head = nn.Linear(arch.hidden_size, arch.vocabulary_size, bias=arch.head_bias)
         self.output = head if last else None
         if first and last and arch.tied_embeddings:
-            head.weight = self.tok_embeddings.weight
+            head.weight = self.get_parameter("tok_embeddings.weight")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits (or the stage's activations) of token ids (or of activations)."""

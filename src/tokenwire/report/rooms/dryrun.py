@@ -42,29 +42,32 @@ def show_comparison(rows: pl.DataFrame) -> None:
     parts = rows.partition_by("rank", as_dict=True, include_key=False, maintain_order=True)
     for (rank,), part in parts.items():
         lines = [
-            ("=" if row["equal"] else "≠", row["op"], f"{row['group']} ({row['group_size']})", row["phase"],
+            ({True: "=", False: "≠"}.get(row["equal"], ""), row["op"], f"{row['group']} ({row['group_size']})", row["phase"],
              f"{row['predicted']:,}", f"{row['recorded']:,}", format_bytes(row["bytes"]), row["dtype"])
             for row in part.iter_rows(named=True)
         ]  # fmt: skip
         console().print(table(
-            lines, ("", "call", "group", "phase", "predicted", "recorded", "bytes each", "dtype"),
-            right=("predicted", "recorded", "bytes each"), title=f"rank {rank}: calls in one step",
+            lines, ("", "call", "group", "phase", "predicted", "run", "bytes each", "dtype"),
+            right=("predicted", "run", "bytes each"), title=f"rank {rank}: calls in one step",
         ))  # fmt: skip
-    different = rows.height - int(rows["equal"].sum())
+    different = int((~rows["equal"]).sum())
     verdict = "equal: every call" if not different else f"different: {different} of {rows.height} kinds of call"
     console().print(f"{verdict}, in count, size, dtype, group and phase")
+    if rows["equal"].null_count():
+        phases = ", ".join(rows.filter(rows["equal"].is_null())["phase"].unique(maintain_order=True))
+        console().print(f"without a sign: not part of what is run here ({phases})")
 
 
 def show_calls(calls: pl.DataFrame, rank: int, world: int) -> None:
     """Print what a function of the user's own would send, and the total."""
     lines = [
-        (row["op"], f"{row['group']} ({row['group_size']:,})", row["phase"], f"{row['count']:,}", f"{row['elements']:,}",
-         row["dtype"], format_bytes(row["bytes"]), row["site"])
+        (row["op"], f"{row['group']} ({row['group_size']:,})", row["phase"], f"{row['count']:,}", f"{format_bytes(row['bytes'])}",
+         row["dtype"], row["site"].split(":")[-1])
         for row in calls.iter_rows(named=True)
     ]  # fmt: skip
     console().print(table(
-        lines, ("call", "group", "phase", "count", "elements", "dtype", "bytes each", "asked for in"),
-        right=("count", "elements", "bytes each"), title=f"rank {rank} of {world:,}: what it would send",
+        lines, ("call", "group", "phase", "count", "bytes each", "dtype", "by"), right=("count", "bytes each"),
+        title=f"rank {rank} of {world:,}: what it would send",
     ))  # fmt: skip
     total = int((calls["count"] * calls["bytes"]).sum()) if calls.height else 0
     console().print(f"{int(calls['count'].sum()) if calls.height else 0:,} calls on {format_bytes(total)} of full tensors")
