@@ -36,7 +36,7 @@ def dryrun(
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, write_table
     from tokenwire.measure.dryrun.function import is_function, run_function
-    from tokenwire.report.rooms.dryrun import comparison_facts, compared, show_calls, show_comparison
+    from tokenwire.report.rooms.dryrun import compared, comparison_facts, show_calls, show_comparison
 
     if is_function(source):
         chosen = (rank or [0])[0]

@@ -28,7 +28,7 @@ def run(folder: Path, rank: int, processes: int) -> None:
     if config.buffers:
         model.register_buffer("buffers_", torch.zeros(config.buffers))
     seen: list[dict[str, Any]] = []
-    with _profiled(seen, "setup"):
+    with _Profiled(seen, "setup"):
         parallel = torch.nn.parallel.DistributedDataParallel(
             model, bucket_cap_mb=config.bucket_cap_mb, broadcast_buffers=config.broadcast_buffers,
             find_unused_parameters=config.find_unused_parameters, static_graph=config.static_graph,
@@ -38,11 +38,11 @@ def run(folder: Path, rank: int, processes: int) -> None:
         parallel.register_comm_hook(None, getattr(default_hooks, config.comm_hook))
     rebuilt: list[dict[str, Any]] = []
     # Buckets are made anew after the first backward, with a static graph one later.
-    with _profiled(rebuilt, "setup"):
+    with _Profiled(rebuilt, "setup"):
         for _ in range(3):
             _step(parallel, plan, config)
     seen += [event for event in rebuilt if event["name"].endswith("broadcast_") and event["type"] == "int"]
-    with _profiled(seen, "gradients"):
+    with _Profiled(seen, "gradients"):
         _step(parallel, plan, config)
     for event in seen:
         if event["phase"] == "gradients" and event["name"].endswith("broadcast_"):
@@ -65,7 +65,7 @@ def _step(parallel: Any, plan: Any, config: Any) -> None:
     parallel.zero_grad()
 
 
-class _profiled:
+class _Profiled:
     def __init__(self, seen: list[dict[str, Any]], phase: str) -> None:
         from torch.profiler import ProfilerActivity, profile
 

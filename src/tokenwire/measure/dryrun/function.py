@@ -89,8 +89,8 @@ def _as_torchrun(rank: int, world: int, ranks_per_node: int) -> Iterator[None]:
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
     with (
         mock.patch.dict(os.environ, {key: str(value) for key, value in environment.items()}),
-        mock.patch.object(dist, "init_process_group", lambda *_, **__: None),
-        mock.patch.object(dist, "destroy_process_group", lambda *_, **__: None),
+        mock.patch.object(dist, "init_process_group", return_value=None),
+        mock.patch.object(dist, "destroy_process_group", return_value=None),
     ):
         yield
 
