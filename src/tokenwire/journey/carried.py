@@ -159,8 +159,9 @@ def _row_in_buffer(
         held = -(-arch.vocabulary_size // n)
         owner, local = divmod(token_id, held)
         figure = Figure("offset of the token's row", local * h * item, "B", "(id mod ceil(V/n))·h·bytes",
-                        f"({token_id:,} mod {held:,})·{h:,}·{item} B", "torch, FSDP2: dimension 0 is cut")  # fmt: skip
-        return owner, local * h * item, held * h * item, figure
+                        f"({token_id:,} mod {held:,})·{h:,}·{item} B", "torch, FSDP2: dimension 0 is cut",
+                        f"each rank has {held:,} rows, first in its part of the unit")  # fmt: skip
+        return owner, local * h * item, -(-int(row["bytes"]) // n), figure
     size = int(row["bytes"])
     before, formula, values, source = 0, "id·h·bytes", f"{token_id:,}·{h:,}·{item} B", "the embedding is the first tensor"
     if journey.config.plan.dialect in ("megatron", "ddp"):
@@ -172,7 +173,7 @@ def _row_in_buffer(
     owner, offset = divmod(max(before, 0) + token_id * h * item, shard)
     owner, offset = (owner, offset) if owner < n else (n - 1, max(0, shard - h * item))
     return owner, offset, shard, Figure("offset of the token's row in its part", offset, "B", f"({formula}) mod S/n",
-                                        f"({values}) mod {shard:,} B", source)  # fmt: skip
+                                        f"({values}) mod {shard:,} B", source, source.split(": ")[-1])  # fmt: skip
 
 
 def _elements_before_embedding(journey: Journey) -> int:

@@ -110,7 +110,7 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     yield (
         f"{message['op']} on {message['group']}: {message['what']}, from {where}: {message['bytes']:,} B in "
         f"{facts['framing']['packets']:,} packets of MTU {facts['mtu']:,}. Token {facts['token']} begins at byte "
-        f"{message['offset']:,}: {message['offset_derivation']}; {message['layout']}."
+        f"{message['offset']:,}: {'; '.join(part for part in (message['offset_derivation'], message['layout']) if part)}."
     )
     if not message["crosses_network"]:
         yield Text("Both ranks share a node: these bytes go over NVLink; the packet is what they would be on the network.", style="yellow")
