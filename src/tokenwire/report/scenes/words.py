@@ -27,11 +27,15 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     """Yield the words with their counts, and the laws of the text."""
     from rich.text import Text
 
+    yield ""
     line = Text()
     for word in facts["words"][:60]:
-        line.append(word["text"])
-        line.append(f" {word['times']}   ", style="dim cyan")
-    yield ""
+        shown = Text.assemble(word["text"], (f" {word['times']}   ", "dim cyan"))
+        # A word and its count stay together.
+        if line.cell_len + shown.cell_len > 80:
+            yield line
+            line = Text()
+        line.append_text(shown)
     yield line
     if len(facts["words"]) > 60:
         yield Text(f"… {len(facts['words']) - 60:,} words more", style="dim")
