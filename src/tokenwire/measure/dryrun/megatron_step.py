@@ -13,11 +13,9 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
-from torch.overrides import TorchFunctionMode
 
-from tokenwire.errors import InputError
 from tokenwire.measure.dryrun.megatron_calls import Call, Phase, recorder
+from tokenwire.measure.dryrun.megatron_cpu import fake_world, on_cpu, restored_reduction
 from tokenwire.measure.dryrun.megatron_standins import CoreAttention, PlainNorm
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward
 from tokenwire.plan import Plan
@@ -30,7 +28,7 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
     phase = Phase()
     calls: list[Call] = []
-    with _fake_world(rank, plan.world), _on_cpu(), _restored_reduction(), recorder(phase, calls):
+    with fake_world(rank, plan.world), on_cpu(), restored_reduction(), recorder(phase, calls):
         one_step = _built(arch, plan, phase)
         construction = list(calls)
         config = plan.config
@@ -41,142 +39,6 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         calls.clear()
         one_step()
     return [*construction, *calls]
-
-
-@contextlib.contextmanager
-def _fake_world(rank: int, world: int) -> Iterator[None]:
-    from megatron.core import parallel_state
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    if dist.is_initialized():
-        raise InputError("dry run", rule="a process group is already initialised in this process")
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
-    try:
-        yield
-    finally:
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-
-
-@contextlib.contextmanager
-def _restored_reduction() -> Iterator[None]:
-    # Megatron swaps this function for the whole module when reduce_scatter_with_fp32_accumulation is asked for.
-    from megatron.core.distributed import param_and_grad_buffer as buffer
-
-    with mock.patch.object(buffer, "dist_reduce_scatter_func", buffer.dist_reduce_scatter_func):
-        yield
-
-
-class _CpuForCuda(TorchFunctionMode):
-    """Answers on the CPU what asks for a CUDA device, and names CPU tensor types as CUDA's."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is torch.Tensor.cuda:
-            return args[0]
-        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
-            return func(*args).replace("torch.", "torch.cuda.")
-        device = kwargs.get("device")
-        if device is not None and not isinstance(device, torch.device) and str(device).startswith("cuda"):
-            kwargs["device"] = "cpu"
-        elif isinstance(device, torch.device) and device.type == "cuda":
-            kwargs["device"] = torch.device("cpu")
-        if func is torch.Tensor.to and len(args) > 1 and str(args[1]).startswith("cuda"):
-            args = (args[0], "cpu", *args[2:])
-        kwargs.pop("pin_memory", None)
-        return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _on_cpu() -> Iterator[None]:
-    from megatron.core import parallel_state
-    from megatron.core.tensor_parallel import random as megatron_random
-
-    stream = mock.MagicMock()
-    nothing = contextlib.nullcontext
-    original = dist.all_to_all_single
-
-    def all_to_all_single(  # split sizes may be tensors; the fake backend needs lists
-        output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **rest: Any  # noqa: A002
-    ) -> Any:  # fmt: skip
-        lists = [x.tolist() if isinstance(x, torch.Tensor) else x for x in (output_split_sizes, input_split_sizes)]
-        # What other ranks send is this rank's own draw of routing, seen from outside: sizes are kept, sums may differ.
-        if lists[0] is not None:
-            lists[0] = _filling(lists[0], output.shape[0])
-            lists[1] = _filling(lists[1], input.shape[0])
-        return original(output, input, *lists, **rest)
-
-    tracker = mock.MagicMock()
-    tracker.fork = lambda *a, **k: nothing()
-    with contextlib.ExitStack() as stack:
-        patch = stack.enter_context
-        for name, answer in {
-            "current_device": lambda: "cpu", "Stream": lambda *a, **k: stream, "current_stream": lambda *a, **k: stream,
-            "default_stream": lambda *a, **k: stream, "stream": lambda *a, **k: nothing(), "synchronize": lambda *a, **k: None,
-            "Event": lambda *a, **k: stream, "empty_cache": lambda: None, "is_available": lambda: False,
-        }.items():  # fmt: skip
-            patch(mock.patch.object(torch.cuda, name, answer))
-        patch(mock.patch.object(dist, "all_to_all_single", all_to_all_single))
-        patch(mock.patch.object(torch.distributed, "all_to_all_single", all_to_all_single))
-        for module in _modules_with("get_cuda_rng_tracker"):
-            patch(mock.patch.object(module, "get_cuda_rng_tracker", return_value=tracker))
-        for name in ("_get_all_rng_states", "_set_all_rng_states"):
-            patch(mock.patch.object(megatron_random, name, return_value=()))
-        patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
-        if not getattr(parallel_state, "HAVE_EINOPS", True):
-            patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
-        from megatron.core.transformer.moe.router import TopKRouter
-
-        patch(mock.patch.object(TopKRouter, "routing", _balanced(TopKRouter.routing)))
-        for module in _modules_with("RouterGatingLinearFunction"):
-            patch(mock.patch.object(module, "te_general_gemm", None, create=True))
-        patch(_CpuForCuda())
-        yield
-
-
-def _balanced(routing: Callable[..., Any]) -> Callable[..., Any]:
-    # Received counts follow the routing of the one rank that runs: tokens are dealt to experts in turn, so that what one
-    # rank sees is what every rank would see.
-    def dealt(self: Any, logits: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        probabilities, chosen = routing(self, logits, *rest, **named)
-        if self.config.moe_pad_expert_input_to_capacity:
-            return probabilities, chosen
-        n, E, k = chosen.shape[0], chosen.shape[1], self.topk
-        turns = (torch.arange(n * k) % E).reshape(n, k)
-        even = torch.zeros(n, E, dtype=torch.bool).scatter(1, turns, True)
-        weights = logits.reshape(n, E).softmax(-1).to(probabilities.dtype)
-        return weights * even, even
-
-    return dealt
-
-
-class _Einops:
-    """The one rearrangement of ranks that Megatron asks of einops."""
-
-    @staticmethod
-    def rearrange(ranks: Any, pattern: str, **sizes: int) -> Any:
-        """Return ranks (l·s·u) as (l·u, s)."""
-        if pattern.replace(" ", "") != "(lsu)->(lu)s":
-            raise NotImplementedError(pattern)
-        u, s = sizes["u"], sizes["s"]
-        return ranks.reshape(-1, s, u).transpose(0, 2, 1).reshape(-1, s)
-
-
-def _filling(sizes: list[int], total: int) -> list[int]:
-    out = list(sizes)
-    out[-1] += total - sum(out)
-    return out
-
-
-def _modules_with(name: str) -> list[Any]:
-    import sys
-
-    # Modules that took the name in at import; loaded first so that none is missed.
-    import megatron.core.models.gpt.gpt_layer_specs
-    import megatron.core.models.gpt.gpt_model
-    import megatron.core.transformer.moe.moe_layer  # noqa: F401
-
-    return [m for key, m in list(sys.modules.items()) if key.startswith("megatron.core") and hasattr(m, name)]
 
 
 def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
