@@ -11,6 +11,7 @@ from tokenwire.errors import InputError
 from tokenwire.model import (
     ModelConfig,
     architecture,
+    families,
     from_fields,
     from_huggingface,
     parameters,
@@ -124,7 +125,10 @@ def test_an_unknown_family_says_how_to_describe_it():
         from_huggingface({"hidden_size": 4})
 
 
-def test_a_family_is_registered_from_outside():
+def test_a_family_is_registered_from_outside(monkeypatch):
+    # What is registered here is gone after the test.
+    monkeypatch.setattr(families, "_READERS", dict(families._READERS))
+
     @family("outsider")
     def outsider(fields):
         return preset("gpt2")
