@@ -99,7 +99,7 @@ def heaps(read: Sequence[str], points: int = 50) -> PowerLaw | None:
         growth.append(len(seen))
     if len(growth) < 3:
         return None
-    at = np.unique(np.geomspace(1, len(growth), points).astype(np.int64))
+    at = np.array(sorted({int(count) for count in np.geomspace(1, len(growth), points)}))
     return _line(at.astype(float), np.asarray(growth, dtype=float)[at - 1])
 
 

@@ -77,7 +77,8 @@ def _document_starts(encoding: Encoding, text: Text) -> npt.NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     # Documents are counted in characters, tokens in bytes.
     edges = [len(text.content[:start].encode("utf-8")) for start, _ in text.documents] if len(text.documents) > 1 else [0]
-    return np.unique(np.searchsorted(encoding.starts, np.asarray(edges), side="left")).astype(np.int64)
+    found = np.searchsorted(encoding.starts, np.asarray(edges), side="left")
+    return np.array(sorted(set(found.tolist())), dtype=np.int64)
 
 
 def _filled(values: Ids, rows: int, length: int) -> Ids:
