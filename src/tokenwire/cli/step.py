@@ -1,10 +1,13 @@
 """The verb ``step``: every communication of one training step, by stage, with its derivation."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+
+if TYPE_CHECKING:
+    from tokenwire.journey import Journey
 
 
 def step(
@@ -15,6 +18,10 @@ def step(
         typer.Option("--explain", metavar="GROUP", help="Derive each row of a group (tp, dp, pp ...), or all."),
     ] = None,
     why: Annotated[int | None, typer.Option("--why", metavar="N", help="Derive row N (numbered as printed).")] = None,
+    routing: Annotated[
+        int | None, typer.Option("--routing", metavar="SEED", help="Where experts' tokens go, with one draw of routing.")
+    ] = None,
+    skew: Annotated[float, typer.Option("--skew", help="Draw: how unequally liked experts are; 0: equally.")] = 0.0,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -24,6 +31,8 @@ def step(
 
     Example: tokenwire step --set plan.tp=4 --explain tp
 
+    Example: tokenwire step --set model.preset=mixtral-8x7b --set plan.ep=2 --routing 1
+
     Sizes are of the full tensor of one call: what all_gather puts out, what reduce_scatter takes in.
     """
     from tokenwire.cli.options import read_journey
@@ -31,6 +40,9 @@ def step(
     from tokenwire.step import explain as words
 
     trip = read_journey(journey, sets)
+    if routing is not None:
+        _routing(trip, routing, skew, json=json, csv=csv, parquet=parquet)
+        return
     plan, operations = trip.plan(), trip.step().with_row_index("row")
     numbered = operations if stage is None else words.of_stage(operations, stage, plan.pp)
     if why is not None:
@@ -53,3 +65,19 @@ def step(
             print_table(table, words.HEAD, right=words.NUMBERS, title=title)
         for note in plan.notes:
             print(f"Note: {note}.")
+
+
+def _routing(trip: "Journey", seed: int, skew: float, *, json: bool, csv: str | None, parquet: str | None) -> None:
+    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.step.routing import of_plan, words
+
+    routed = of_plan(trip.model().architecture, trip.plan(), trip.config.cluster.facts.gpus_per_node, seed=seed, skew=skew)
+    if write_table(routed.table(), csv=csv, parquet=parquet):
+        return
+    if json:
+        print_json({"routing": routed.as_dict()})
+        return
+    print_table(words.copies_rows(routed), words.COPIES_HEAD, right=words.COPIES_HEAD[1:], title=words.title(routed))
+    print_table(words.volume_rows(routed), words.ROWS_HEAD, right=words.ROWS_HEAD[1:])
+    for remark in words.remarks(routed):
+        print(remark)

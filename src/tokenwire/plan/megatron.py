@@ -98,6 +98,8 @@ class MegatronPlan(PlanConfig):
     moe_z_loss_coeff: float | None = None
     moe_router_dtype: Literal["fp32", "fp64"] | None = None
     moe_router_enable_expert_bias: bool = False
+    moe_router_num_groups: Positive | None = None
+    moe_router_group_topk: Positive | None = None
     moe_expert_capacity_factor: float | None = None
     moe_pad_expert_input_to_capacity: bool = False
     moe_token_drop_policy: Literal["probs", "position"] = "probs"

@@ -92,10 +92,30 @@ def _experts(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Br
     elif (choice.gpus // size) % c.num_distributed_optimizer_instances:
         yield Broken("plan", "num_distributed_optimizer_instances",
                      f"must divide the {choice.gpus // size:,} expert-data-parallel ranks")  # fmt: skip
+    yield from _expert_groups(c, arch)
     if counts and c.tp > 1 and not c.sequence_parallel:
         yield Broken("plan", "sequence_parallel", "experts with tensor parallelism need sequence parallelism")
     if any(isinstance(x.feed_forward, Experts) and x.feed_forward.bias for x in arch.layers) and c.expert_tp > 1:
         yield Broken("plan", "etp", "experts with a bias need etp = 1")
+
+
+def _expert_groups(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    groups, limit = c.moe_router_num_groups, c.moe_router_group_topk
+    if limit is None:
+        return
+    if groups is None:
+        yield Broken("plan", "moe_router_group_topk", "needs moe_router_num_groups", (("plan", "moe_router_num_groups"),))
+        return
+    if limit > groups:
+        yield Broken("plan", "moe_router_group_topk", f"must be at most the {groups} groups of experts")
+    for x in dict.fromkeys(layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, Experts)):
+        if x.count % groups:
+            yield Broken("plan", "moe_router_num_groups", f"must divide the {x.count} experts")
+        elif x.active > limit * (x.count // groups):
+            yield Broken("plan", "moe_router_group_topk", f"{limit} of {groups} groups have {limit * (x.count // groups)} "
+                         f"experts, and a token needs {x.active}")  # fmt: skip
+        elif limit < groups and x.active < limit:
+            yield Broken("plan", "moe_router_group_topk", f"a token with {x.active} experts has no use for {limit} groups")
 
 
 def _layers(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:

@@ -192,6 +192,7 @@ def transformer_config(arch: Architecture, plan: Plan) -> Any:
             "moe_router_load_balancing_type": config.moe_router_load_balancing_type,
             "moe_aux_loss_coeff": config.moe_aux_loss_coeff, "moe_z_loss_coeff": config.moe_z_loss_coeff,
             "moe_router_dtype": config.moe_router_dtype, "moe_router_pre_softmax": x.active == 1,
+            "moe_router_num_groups": config.moe_router_num_groups, "moe_router_group_topk": config.moe_router_group_topk,
             "moe_router_enable_expert_bias": config.moe_router_enable_expert_bias,
             "moe_router_score_function": "sigmoid" if config.moe_router_enable_expert_bias else "softmax",
             "moe_expert_capacity_factor": config.moe_expert_capacity_factor,

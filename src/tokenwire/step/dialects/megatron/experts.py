@@ -16,6 +16,8 @@ from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.recompute import recomputed_expert_layers
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase
+from tokenwire.step.routing.laws import Router
+from tokenwire.step.routing.planned import experts_groups
 
 _DISPATCHER = "megatron-core transformer/moe/token_dispatcher.py"
 
@@ -122,30 +124,25 @@ def _all_gather(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Ope
 
 
 def _deep_ep(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
-    # DeepEP sends a token once to each rank that has one of its experts; balanced routing, ranks drawn without repeats.
+    # DeepEP sends a token once to each rank that has one of its experts, or a part of one: the mean of balanced routing.
     h, m, i = z.arch.hidden_size, z.plan.micro_batches, stage.index
     group, ranks = "tp_ep", z.plan.group_size("tp_ep")
-    n, k, E = rank_tokens(z), x.active, x.count
-    local = E * z.plan.etp // ranks if ranks else E
-    reached = ranks * (1 - _none_of(E, local, k)) if ranks > 1 else 1.0
-    rows = round(n * min(reached * (z.plan.etp if z.plan.etp > 1 else 1), ranks))
+    n, k = rank_tokens(z), x.active
+    router = Router(x.count, k, *experts_groups(z.plan))
+    reached = ranks * router.reached(x.count // z.plan.ep)
+    rows = round(n * reached)
+    limited = router.group_topk < router.groups
+    formula = "n·R·P·h" if limited else "n·R·(1-C(E-E/e,k)/C(E,k))·h"
     source = f"{_DISPATCHER} _DeepepManager; DeepEP deep_ep/buffer.py Buffer.dispatch, Buffer.combine"
     parts: tuple[tuple[Phase, str], ...] = (
         ("forward", "dispatch"), ("forward", "combine"), ("backward", "combine gradient"), ("backward", "dispatch gradient"),
     )  # fmt: skip
     for phase, what in parts:
         yield z.row(
-            i, "all_to_all", group, phase, layers * m, rows * h, f"tokens: {what}", formula="n·R·(1-C(E-E/R,k)/C(E,k))·h",
+            i, "all_to_all", group, phase, layers * m, rows * h, f"tokens: {what}", formula=formula,
             values=f"{n:,}·{reached:.3f}·{h}", parallelism="ep", source=source, layers=layers,
             why=f"a token goes once to each rank that holds one of its {k} experts: {reached:.3f} of {ranks} on average",
         )  # fmt: skip
-
-
-def _none_of(total: int, local: int, k: int) -> float:
-    # The probability that none of k distinct experts of `total` is among `local` ones.
-    if k > total - local:
-        return 0.0
-    return math.comb(total - local, k) / math.comb(total, k)
 
 
 def _balance(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
