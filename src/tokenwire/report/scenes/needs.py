@@ -9,6 +9,9 @@ from tokenwire.report.rooms import needs as room
 from tokenwire.report.scenes.walk import Walk
 from tokenwire.report.terminal import table
 
+SMALL = 1000
+"""Bytes a step below which a volume is not drawn."""
+
 
 def facts(walk: Walk) -> dict[str, Any]:
     """Return the requirements of each journey."""
@@ -28,8 +31,11 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
         yield table([(name, *[h.get(name, "-") for h in held]) for name in names], ["requirement", *heads], right=heads)
         return
     yield ""
-    for need in lists[0]["requirements"]:
+    large = [need for need in lists[0]["requirements"] if need["unit"] != "B" or need["value"] >= SMALL]
+    for need in large:
         yield Text.assemble((f"{need['text']:>12}", "bold green"), "  ", need["name"])
         how = need["derivation"] if need["formula"] else need["because"]
         if how:
             yield Padding(Text(how, style="dim"), (0, 0, 0, 14))
+    if len(large) < len(lists[0]["requirements"]):
+        yield f"{'':14}Volumes below {SMALL:,} B a step are left out; `tokenwire needs` has them."
