@@ -38,4 +38,4 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
         if how:
             yield Padding(Text(how, style="dim"), (0, 0, 0, 14))
     if len(large) < len(lists[0]["requirements"]):
-        yield f"{'':14}Volumes below {SMALL:,} B a step are left out; `tokenwire needs` has them."
+        yield f"{'':14}Volumes below {SMALL:,} B are left out: see `tokenwire needs`."
