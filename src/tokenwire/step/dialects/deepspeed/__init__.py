@@ -1,0 +1,26 @@
+"""DeepSpeed: what each rank says in one optimizer step of ZeRO 0 to 3, ZeRO++, Ulysses, and its pipeline.
+
+Judged by DeepSpeed 0.19.8 on a fake process group where it can run there (tests/step/test_deepspeed_agreement.py): ZeRO 0 to 3
+with their buckets, hierarchical partitions and Ulysses. Quantised collectives and the pipeline are read off its sources. The
+table is of a step after the first ones, in which ZeRO-3 learns the order of modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan
+from tokenwire.step.dialects.deepspeed import parameters, pipeline, ulysses, zero
+from tokenwire.step.dialects.deepspeed.sizes import Sizes
+from tokenwire.step.operation import Operation
+
+_MECHANISMS = (parameters.operations, ulysses.operations, pipeline.operations, zero.operations)
+
+
+def operations(arch: Architecture, plan: Plan) -> Iterable[Operation]:
+    """Yield the rows of every stage, stage by stage."""
+    sizes = Sizes.of(arch, plan)
+    for stage in plan.stages:
+        for mechanism in _MECHANISMS:
+            yield from mechanism(sizes, stage)

@@ -1,0 +1,209 @@
+"""ZeRO: gradients bucket by bucket, the optimizer's few bytes, and the parameters that come back.
+
+Stages 0 to 2 reduce with all_reduce: DeepSpeed sums a whole bucket on every rank, and each keeps its part (its "reduce
+scatter" is one of bookkeeping unless ``use_multi_rank_bucket_allreduce`` is off). Stage 1 reduces once a step, stages 2 and 3
+in every micro-batch. Source: DeepSpeed 0.19, runtime/zero/stage_1_and_2.py, stage3.py, runtime/engine.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tokenwire.model.architecture import Tensor
+from tokenwire.plan import Stage
+from tokenwire.plan.deepspeed import GPUS_A_NODE
+from tokenwire.step.dialects.ddp.buckets import arrival_order
+from tokenwire.step.dialects.deepspeed.sizes import Sizes
+from tokenwire.step.operation import Op, Operation
+
+_ENGINE = "DeepSpeed runtime/engine.py DeepSpeedEngine"
+_12 = "DeepSpeed runtime/zero/stage_1_and_2.py"
+_3 = "DeepSpeed runtime/zero/stage3.py"
+FALLBACK_ELEMENTS = 500_000_000
+"""MEMORY_OPT_ALLREDUCE_SIZE of runtime/engine.py."""
+ALIGNMENT = 2
+"""nccl_start_alignment_factor: parts of the flat buffer begin at multiples of it."""
+
+
+def operations(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield the rows of a stage."""
+    if z.config.zero_stage == 0:
+        yield from _plain(z, stage)
+    elif z.config.zero_stage < 3:
+        yield from _stages_1_and_2(z, stage)
+    else:
+        yield from _stage_3(z, stage)
+
+
+def padded(elements: int, n: int, alignment: int = 1) -> int:
+    """Return elements rounded up so that n equal, aligned parts hold them.
+
+    >>> padded(364770, 8, 2)
+    364784
+    """
+    return math.ceil(elements / (n * alignment)) * n * alignment
+
+
+def closed_before(sizes: Iterable[int], limit: int) -> list[list[int]]:
+    """Return sizes in buckets: a bucket is closed before a tensor that would overfill it.
+
+    >>> closed_before([3, 4, 9, 2, 1], 8)
+    [[3, 4], [9], [2, 1]]
+    """
+    out: list[list[int]] = []
+    bucket: list[int] = []
+    for size in sizes:
+        if bucket and sum(bucket) + size > limit:
+            out.append(bucket)
+            bucket = []
+        bucket.append(size)
+    return [*out, bucket] if bucket else out
+
+
+def _plain(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    buckets: list[int] = []
+    filled = 0
+    for tensor in z.stage_tensors(stage):
+        filled += tensor.elements
+        if filled > FALLBACK_ELEMENTS:
+            buckets.append(filled)
+            filled = 0
+    for elements, count in Counter([*buckets, *([filled] if filled else [])]).items():
+        yield z.row(
+            stage, "all_reduce", "dp_cp", "gradients", count, elements, z.sent, "dp", "gradients", formula="Σ elements",
+            values=f"{elements:,}", source=f"{_ENGINE}.buffered_allreduce_fallback",
+            why="without ZeRO all gradients are averaged at the end of a step, in pieces of 500 million elements",
+        )  # fmt: skip
+
+
+def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    held, stage_1 = z.stage_tensors(stage), z.config.zero_stage == 1
+    total = sum(x.elements for x in held)
+    flat = padded(total, z.ranks, ALIGNMENT)
+    order = held if stage_1 else arrival_order(z.arch, held)
+    for elements, count in Counter(reduced_pieces(z, held, order, flat // z.ranks)).items():
+        yield z.row(
+            stage, "all_reduce", "dp_cp", "gradients", count * (1 if stage_1 else z.plan.micro_batches), elements, z.sent, "dp",
+            "gradient bucket", formula="Σ elements of the bucket", values=f"{elements:,} (limit {z.config.reduce_bucket_size:,})",
+            source=f"{_12} allreduce_and_copy_with_multiple_ranks",
+            why="a bucket holds parts of several ranks, so all sum it and each keeps its own part"
+            + ("" if stage_1 else "; in every micro-batch, for only the own part is kept"),
+        )  # fmt: skip
+    yield from _overflow_and_norm(z, stage)
+    yield z.row(
+        stage, "all_gather", "dp_cp", "optimizer", 1, flat, z.dtype, "dp", "updated parameters",
+        formula="ceil(Ψ/2n)·2n", values=f"{total:,} padded to {flat:,}",
+        source="DeepSpeed runtime/utils.py all_gather_into_tensor_dp_groups",
+        why="each rank has updated its part of the flat parameters; all need the whole",
+    )  # fmt: skip
+
+
+def reduced_pieces(z: Sizes, held: list[Tensor], order: list[Tensor], part: int) -> list[int]:
+    """Return the elements of each all_reduce of stages 1 and 2, in order.
+
+    A bucket is cut where the parts of ranks (``part`` elements each) meet, and pieces are sent together until they exceed the
+    bucket size: that happens only to a tensor larger than the bucket.
+    """
+    starts, at = {}, 0
+    for tensor in held:
+        starts[tensor.name] = at
+        at += tensor.elements
+    limit = z.config.reduce_bucket_size
+    buckets: list[list[Tensor]] = []
+    filled = 0
+    for tensor in order:
+        if not buckets or filled + tensor.elements > limit:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(tensor)
+        filled += tensor.elements
+    out: list[int] = []
+    for bucket in buckets:
+        if not z.config.reduce_scatter:
+            out.append(sum(x.elements for x in bucket))
+            continue
+        sent = 0
+        for piece in _pieces(((starts[x.name], x.elements) for x in bucket), part):
+            sent += piece
+            if sent > limit:
+                out.append(sent)
+                sent = 0
+        if sent:
+            out.append(sent)
+    return out
+
+
+def _pieces(spans: Iterable[tuple[int, int]], part: int) -> Iterator[int]:
+    # Neighbouring pieces of one owner are joined.
+    owner_before, joined = -1, 0
+    for start, elements in spans:
+        at, end = start, start + elements
+        while at < end:
+            owner = at // part
+            size = min(end, (owner + 1) * part) - at
+            if owner != owner_before and joined:
+                yield joined
+                joined = 0
+            owner_before = owner
+            joined += size
+            at += size
+    if joined:
+        yield joined
+
+
+def _overflow_and_norm(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    yield z.row(
+        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "uint8", "dp", "overflow", formula="1", values="1",
+        source=f"{_12} has_overflow", why="one rank's overflow makes all skip the step",
+    )  # fmt: skip
+    yield z.row(
+        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp32", "dp", "gradient norm", formula="1", values="1",
+        source=f"{_12} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
+    )  # fmt: skip
+
+
+def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    n, m = z.ranks, z.plan.micro_batches
+    order = arrival_order(z.arch, z.stage_tensors(stage))
+    if z.config.zero_quantized_gradients:
+        yield from _quantised(z, stage, order)
+    else:
+        buckets = closed_before((x.elements for x in order), z.config.reduce_bucket_size)
+        for elements, count in Counter(sum(padded(size, n) for size in bucket) for bucket in buckets).items():
+            yield z.row(
+                stage, "reduce_scatter", "dp_cp", "gradients", m * count, elements, z.sent, "dp", "gradient bucket",
+                formula="Σ n·ceil(elements/n)", values=f"{elements:,} (limit {z.config.reduce_bucket_size:,})",
+                source=f"{_3} __avg_scatter_grads; runtime/comm/coalesced_collectives.py reduce_scatter_coalesced",
+                why="in every micro-batch each rank keeps its part of every tensor's gradient",
+            )  # fmt: skip
+    yield z.row(
+        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp64", "dp", "gradient norm", formula="1", values="1",
+        source=f"{_3} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
+    )  # fmt: skip
+
+
+def _quantised(z: Sizes, stage: Stage, order: list[Tensor]) -> Iterator[Operation]:
+    m, local = z.plan.micro_batches, GPUS_A_NODE
+    nodes = z.plan.world // local if z.plan.world % local == 0 else 0
+    fallback: Counter[int] = Counter()
+    rows: Counter[tuple[Op, str, int, str, str]] = Counter()
+    for tensor in order:
+        if nodes <= 1 or len(tensor.shape) == 1 or tensor.elements % (2 * z.plan.world):
+            fallback[padded(tensor.elements, z.ranks)] += 1
+            continue
+        groups = max(tensor.shape[0], tensor.shape[1], z.plan.world)
+        rows["all_to_all", "qgz_node", tensor.elements, "int4", "gradients within the node"] += 1
+        rows["all_to_all", "qgz_node", groups, "fp32", "scales of gradients within the node"] += 1
+        rows["all_to_all", "qgz_across", tensor.elements // local, "int4", "gradients between nodes"] += 1
+        rows["all_to_all", "qgz_across", groups // local, "fp32", "scales of gradients between nodes"] += 1
+    source = "DeepSpeed runtime/comm/coalesced_collectives.py all_to_all_quant_reduce"
+    for (op, group, elements, dtype, what), count in rows.items():
+        yield z.row(stage, op, group, "gradients", m * count, elements, dtype, "dp", what, formula="elements; elements/8",
+                    values=f"{elements:,}", source=source,
+                    why="qgZ: 4-bit gradients go to the owner's rail inside the node, are summed, and cross nodes once")  # fmt: skip
+    for elements, count in fallback.items():
+        yield z.row(stage, "reduce_scatter", "dp_cp", "gradients", m * count, elements, z.sent, "dp", "gradients not quantised",
+                    formula="n·ceil(elements/n)", values=f"{elements:,}", source=source,
+                    why="vectors, tensors that 2·world does not divide, and a single node go without quantisation")  # fmt: skip
