@@ -186,3 +186,19 @@ def test_the_verb_on_wrong_input(arguments: list[str], word: str) -> None:
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
     assert word in ended.stderr
+
+
+def test_by_parallelism_sums_to_the_totals() -> None:
+    from tokenwire.journey import Journey
+
+    traffic = Journey.read(None).traffic()
+    table, totals = traffic.per_parallelism, traffic.totals
+    assert int(table["total_bytes"].sum()) == totals["sent_bytes"]
+    assert int(table["network_bytes"].sum()) == totals["network_bytes"]
+    assert float(table["bytes_per_token"].sum()) == pytest.approx(totals["sent_bytes_per_token"])
+    # A sample is a sequence of 256 tokens.
+    assert (table["bytes_per_sample"] / table["bytes_per_token"]).to_list() == pytest.approx([256.0] * table.height)
+    # The forward sends of stage 0 and the gradients that it gets back are as large: m·b·s·h/t·2 = 4·131,072 B; and the tied
+    # embedding's gradient, 504 rows of 256 in fp32, is all-reduced between 2: as much comes as goes.
+    first = table.filter((table["rank_class"] == "stage 0") & (table["parallelism"] == "pp")).row(0, named=True)
+    assert first["sent_bytes"] == first["received_bytes"] == 4 * 131_072 + 504 * 256 * 4

@@ -37,9 +37,9 @@ def table_named(*, links: bool, transfers: bool) -> str:
 
 
 def facts(traffic: Traffic, what: str = "per_rank") -> dict[str, Any]:
-    """Return per_rank, per_tier and totals; with ``what`` links or transfers those too. All in bytes a step."""
+    """Return per_rank, per_parallelism, per_tier and totals; with ``what`` links or transfers those too. All in bytes a step."""
     out: dict[str, Any] = {
-        "per_rank": traffic.per_rank.to_dicts(), "per_tier": traffic.per_tier.to_dicts(), "totals": traffic.totals,
+        "per_rank": traffic.per_rank.to_dicts(), "per_parallelism": traffic.per_parallelism.to_dicts(), "per_tier": traffic.per_tier.to_dicts(), "totals": traffic.totals,
         "notes": list(traffic.fabric.notes),
     }  # fmt: skip
     if what != "per_rank":
@@ -52,6 +52,8 @@ def tables(traffic: Traffic, what: str, top: int) -> Iterator[Table]:
     if top < 1:
         raise InputError(f"--top {top}", rule="must be at least 1", nearest="--top 20")
     yield from {"links": _links, "transfers": _transfers, "per_rank": _per_rank}[what](traffic, top)
+    if what == "per_rank":
+        yield _per_parallelism(traffic)
     yield _tiers(traffic)
     yield _totals(traffic)
 
@@ -64,6 +66,16 @@ def _per_rank(traffic: Traffic, top: int) -> Iterator[Table]:
     ]  # fmt: skip
     columns = ["class", "ranks", "operation", "group", "a rank sends", "all send"]
     yield f"Sent in one step on {traffic.fabric.name}", columns, ["ranks", "a rank sends", "all send"], rows
+
+
+def _per_parallelism(traffic: Traffic) -> Table:
+    rows = [
+        (row["rank_class"], row["parallelism"], format_bytes(row["sent_bytes"]), format_bytes(row["received_bytes"]),
+         format_bytes(row["network_bytes"]), format_bytes(row["bytes_per_token"]), format_bytes(row["bytes_per_sample"]))
+        for row in traffic.per_parallelism.iter_rows(named=True)
+    ]  # fmt: skip
+    columns = ["class", "for", "a rank sends", "receives", "over network", "a token", "a sample"]
+    return "By parallelism (network, token and sample: all ranks of the class)", columns, columns[2:], rows
 
 
 def _links(traffic: Traffic, top: int) -> Iterator[Table]:

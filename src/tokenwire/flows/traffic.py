@@ -81,6 +81,45 @@ class Traffic:
         return pl.DataFrame(rows, schema=schema, orient="row")
 
     @cached_property
+    def per_parallelism(self) -> pl.DataFrame:
+        """Return who asks for how much: a row a pipeline stage and parallelism.
+
+        ``sent_bytes`` and ``received_bytes`` are of the rank of that stage that sends, or receives, most; ``total_bytes`` is
+        sent by all ranks of the stage, ``network_bytes`` the part of it that leaves a node; and the total for each token
+        and each sample (sequence) of the step.
+        """
+        import polars as pl
+
+        g, per_stage, training = self.fabric.gpus_per_node, self.plan.world // self.plan.pp, self.plan.training
+        world = self.plan.world
+        sent: dict[str, Ints] = {}
+        received: dict[str, Ints] = {}
+        network: dict[str, Ints] = {}
+        for kind in self.kinds:
+            for sums in (sent, received, network):
+                sums.setdefault(kind.parallelism, np.zeros(world, dtype=np.int64))
+            src, dst, size = kind.pairs.src, kind.pairs.dst, kind.bytes
+            np.add.at(sent[kind.parallelism], src, size)
+            np.add.at(received[kind.parallelism], dst, size)
+            np.add.at(network[kind.parallelism], src, np.where(src // g == dst // g, 0, size))
+        rows = []
+        for stage in range(self.plan.pp):
+            ranks = slice(stage * per_stage, (stage + 1) * per_stage)
+            for name in sent:
+                total = int(sent[name][ranks].sum())
+                if not total and not received[name][ranks].any():
+                    continue
+                rows.append((
+                    f"stage {stage}", name, int(sent[name][ranks].max()), int(received[name][ranks].max()), total,
+                    int(network[name][ranks].sum()), total / (training.global_batch * training.sequence_length),
+                    total / training.global_batch,
+                ))  # fmt: skip
+        schema = {"rank_class": pl.String, "parallelism": pl.String, "sent_bytes": pl.Int64, "received_bytes": pl.Int64,
+                  "total_bytes": pl.Int64, "network_bytes": pl.Int64, "bytes_per_token": pl.Float64,
+                  "bytes_per_sample": pl.Float64}  # fmt: skip
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    @cached_property
     def link_bytes(self) -> Ints:
         """Return the bytes that enter each link of the fabric, int64[links]."""
         out = np.zeros(self.fabric.links, dtype=np.int64)
