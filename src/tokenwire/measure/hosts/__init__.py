@@ -1,0 +1,10 @@
+"""Hosts on one machine: a network namespace a rank, joined by a bridge; without root, loopback with an address a rank.
+
+In: how many, MTU, offloads, rate, delay. Out: a ``Network``, whose ``hosts`` say how to start something there. Everything is
+taken down when the block ends, however it ends; what a killed process left is taken down by the next one.
+"""
+
+from tokenwire.measure.hosts.network import Host, Network, NetworkConfig, network
+from tokenwire.measure.hosts.processes import child, ended, stop
+
+__all__ = ["Host", "Network", "NetworkConfig", "child", "ended", "network", "stop"]

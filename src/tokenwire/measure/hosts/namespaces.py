@@ -1,0 +1,193 @@
+"""Network namespaces: one a rank and one for the switch, all under a name that says which process made them.
+
+Nothing is added to the machine's own namespace: bridge and veth ends live in the switch's, so neither names nor
+addresses can meet those of the machine. The names carry the process's number and the time it started, so that the next
+run knows what was left behind by one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenwire.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenwire.measure.hosts.network import Network, NetworkConfig
+
+FOLDER = Path("/run/netns")
+PREFIX = "tokenwire"
+INTERFACE = "eth0"
+
+
+def unavailable() -> str:
+    """Return why namespaces cannot be made here; empty where they can."""
+    if not hasattr(os, "geteuid") or not Path("/proc/self/ns/net").exists():
+        return "network namespaces are Linux's"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not shutil.which("ip"):
+        return "network namespaces need the command ip (Debian: iproute2)"
+    name = f"{_stem()}.try"
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if done.returncode:
+        return f"network namespaces cannot be made here ({_line(done.stderr)})"
+    _remove(name)
+    return ""
+
+
+@contextmanager
+def standing(config: NetworkConfig) -> Iterator[Network]:
+    """Build switch and hosts, and take them down when the block ends."""
+    take_down_stale()
+    stem = _stem()
+    try:
+        yield _built(config, stem)
+    finally:
+        for name in _names(stem):
+            _remove(name)
+
+
+def take_down_stale() -> list[str]:
+    """Remove namespaces of processes that are gone, with what still runs in them; return their names."""
+    stale = []
+    for name in _names(PREFIX):
+        parts = name.split(".")
+        if len(parts) == 4 and parts[1].isdigit() and _started(int(parts[1])) != parts[2]:
+            _remove(name)
+            stale.append(name)
+    return stale
+
+
+def _built(config: NetworkConfig, stem: str) -> Network:
+    from tokenwire.measure.hosts.network import Host, Network
+
+    switch = f"{stem}.switch"
+    _namespace(switch)
+    k = config.ranks_per_node or config.ranks
+    nodes = config.ranks // k
+    # A spine only where there is more than one node.
+    bridges = [f"leaf{node}" for node in range(nodes)] + (["spine"] if nodes > 1 else [])
+    lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0" for name in bridges]
+    for node in range(nodes if nodes > 1 else 0):
+        lines += [f"link add up{node} mtu {config.mtu} type veth peer name down{node} mtu {config.mtu}",
+                  f"link set up{node} master leaf{node} up", f"link set down{node} master spine up"]  # fmt: skip
+    hosts = []
+    for rank in range(config.ranks):
+        name = f"{stem}.rank{rank}"
+        _namespace(name)
+        lines += [f"link add port{rank} mtu {config.mtu} type veth peer name {INTERFACE} mtu {config.mtu} netns {name}",
+                  f"link set port{rank} master leaf{rank // k} up"]  # fmt: skip
+        hosts.append(Host(rank, _address(rank), INTERFACE, ("ip", "netns", "exec", name)))
+    lines += [f"link set {name} mtu {config.mtu} up" for name in bridges]
+    _ip(switch, lines)
+    for host in hosts:
+        # Neighbours are told, so that no question about addresses is among what is counted.
+        others = [f"neighbour add {other.address} lladdr {_hardware(other.rank)} nud permanent dev {INTERFACE}"
+                  for other in hosts if other.rank != host.rank]  # fmt: skip
+        whole = [] if config.offloads else [f"link set {INTERFACE} gso_max_segs 1"]
+        _ip(host.enter[-1], [
+            f"link set {INTERFACE} address {_hardware(host.rank)}", *whole, "link set lo up",
+            f"address add {host.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", *others,
+        ])  # fmt: skip
+        _shape(config, host.enter[-1])
+    inside = ("ip", "netns", "exec", switch)
+    # A frame crosses the bridge of its sender once; between nodes it would be seen on each leaf: there the ports tell.
+    ports = tuple((inside, f"port{rank}", "in") for rank in range(config.ranks))
+    taps = ((inside, "leaf0", "inout"),) if nodes == 1 else ports
+    words = f"{config.ranks} network namespaces joined by a bridge" if nodes == 1 else (
+        f"{config.ranks} network namespaces, {k} a node, a bridge a node and one between the {nodes} nodes")  # fmt: skip
+    return Network("namespaces", f"{words}, MTU {config.mtu:,} B", tuple(hosts), taps=taps,
+                   uplinks=tuple((inside, f"up{node}") for node in range(nodes)) if nodes > 1 else ())  # fmt: skip
+
+
+def _namespace(name: str) -> None:
+    _run(["ip", "netns", "add", name])
+    # Only IPv4 is spoken, so that no router is looked for.
+    for where in ("all", "default"):
+        with suppress(InputError):
+            _run(["ip", "netns", "exec", name, "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{where}/disable_ipv6"])
+
+
+def _shape(config: NetworkConfig, name: str) -> None:
+    if config.rate is None and not config.delay:
+        return
+    parts = ["limit", "100000"]
+    parts += ["delay", f"{config.delay * 1e6:.0f}us"] if config.delay else []
+    parts += ["rate", f"{config.rate * 8:.0f}bit"] if config.rate is not None else []
+    _run(["tc", "-n", name, "qdisc", "add", "dev", INTERFACE, "root", "netem", *parts])
+
+
+def _ip(namespace: str, lines: list[str]) -> None:
+    done = subprocess.run(["ip", "-n", namespace, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True)
+    if done.returncode:
+        raise InputError("the network of namespaces", rule=f"could not be made ({_line(done.stderr)})")
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise InputError(f"the command {command[0]}", rule="is not installed (Debian: iproute2)") from None
+    if done.returncode:
+        raise InputError(" ".join(command[:4]), rule=f"failed ({_line(done.stderr)})")
+
+
+def _remove(name: str) -> None:
+    listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+    for pid in listed:
+        if pid.isdigit() and int(pid) != os.getpid():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(int(pid), signal.SIGKILL)
+    for _ in range(100):
+        if not subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split():
+            break
+        time.sleep(0.02)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _names(stem: str) -> list[str]:
+    return sorted(path.name for path in FOLDER.glob(f"{stem}.*")) if FOLDER.is_dir() else []
+
+
+def _stem() -> str:
+    return f"{PREFIX}.{os.getpid()}.{_started(os.getpid())}"
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in ticks since the machine did; empty where there is none."""
+    try:
+        # The second field, the name in brackets, may hold anything; the 22nd is the 20th after it.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _address(rank: int) -> str:
+    return f"10.0.0.{rank + 1}"
+
+
+def _hardware(rank: int) -> str:
+    return f"02:00:00:00:00:{rank + 1:02x}"
+
+
+def _line(text: str) -> str:
+    return next((line for line in text.strip().splitlines() if line), "no message")[:200]
+
+
+def interface_counts(enter: tuple[str, ...], interface: str) -> dict[str, int]:
+    """Return the bytes and packets that an interface has sent and received."""
+    command = [*enter, "ip", "-j", "-s", "link", "show", "dev", interface]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"interface {interface}", rule=f"cannot be read ({_line(done.stderr)})")
+    counts = json.loads(done.stdout)[0]["stats64"]
+    return {f"{way}_{what}": int(counts[way][what]) for way in ("tx", "rx") for what in ("bytes", "packets")}

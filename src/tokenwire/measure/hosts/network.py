@@ -1,0 +1,127 @@
+"""A network of hosts, as namespaces or on loopback, and the block in which it stands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenwire.errors import InputError
+from tokenwire.measure.hosts import namespaces
+
+MOST_RANKS = 64
+SMALLEST_MTU, LARGEST_MTU = 576, 65_535
+STORE_PORT = 29_500
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """``kind`` auto takes namespaces where it may make them. ``rate`` in bytes/s and ``delay`` in s shape what each host sends.
+
+    ``offloads`` leaves the cutting of large sends to the (virtual) card, so that captures have frames larger than the MTU.
+    ``ranks_per_node``: so many ranks share a bridge of their own (a leaf), and the leaves are joined by another (the spine).
+    """
+
+    ranks: int = 4
+    kind: Literal["auto", "namespaces", "loopback"] = "auto"
+    mtu: int = 1500
+    offloads: bool = False
+    rate: float | None = None
+    delay: float | None = None
+    ranks_per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``InputError`` for what cannot be."""
+        if not 2 <= self.ranks <= MOST_RANKS:
+            raise InputError(f"ranks = {self.ranks}", rule=f"must be 2 to {MOST_RANKS}", nearest=str(min(max(self.ranks, 2), MOST_RANKS)))
+        if not SMALLEST_MTU <= self.mtu <= LARGEST_MTU:
+            raise InputError(f"mtu = {self.mtu} B", rule=f"must be {SMALLEST_MTU} to {LARGEST_MTU:,} B",
+                             nearest=f"{min(max(self.mtu, SMALLEST_MTU), LARGEST_MTU)}")  # fmt: skip
+        if self.rate is not None and not 1e3 <= self.rate <= 1e11:
+            raise InputError(f"rate = {self.rate:g} B/s", rule="must be 8 kb/s to 800 Gb/s", nearest="1 Gb/s")
+        if self.delay is not None and not 0 <= self.delay <= 10:
+            raise InputError(f"delay = {self.delay:g} s", rule="must be 0 to 10 s", nearest="1 ms")
+        k = self.ranks_per_node
+        if k is not None and (k < 1 or self.ranks % k):
+            raise InputError(f"ranks per node = {k}", rule=f"must divide the {self.ranks} ranks", nearest="1")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One rank's host: ``enter`` goes before a command that is to run there."""
+
+    rank: int
+    address: str
+    interface: str
+    enter: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts by rank; ``said`` tells a reader which kind it is and why; ``taps`` are where frames can be captured.
+
+    A tap is a command prefix, an interface, and the direction to look at; over all taps every frame is seen once.
+    """
+
+    kind: str
+    said: str
+    hosts: tuple[Host, ...]
+    store_port: int = STORE_PORT
+    taps: tuple[tuple[tuple[str, ...], str, str], ...] = ()
+    uplinks: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+
+@contextmanager
+def network(config: NetworkConfig) -> Iterator[Network]:
+    """Stand a network up inside the block.
+
+    Raises ``InputError`` where namespaces are asked for and cannot be, or where loopback is asked for what it has not.
+    """
+    why = namespaces.unavailable() if config.kind != "loopback" else "loopback was asked for"
+    if why and config.kind == "namespaces":
+        raise InputError("network namespaces", rule=why, nearest="--network loopback")
+    with _ending_in_order():
+        if why:
+            yield _loopback(config, why)
+            return
+        with namespaces.standing(config) as built:
+            yield built
+
+
+def _loopback(config: NetworkConfig, why: str) -> Network:
+    shaped = [name for name in ("rate", "delay", "ranks_per_node") if getattr(config, name) is not None]
+    if shaped:
+        raise InputError(", ".join(shaped), rule=f"cannot be set on loopback ({why})", nearest="leave it out")
+    # An address a rank, 127.p.p.rank with the process in it: all of 127.0.0.0/8 is this machine's own.
+    pid = os.getpid()
+    prefix = f"127.{64 + (pid >> 8) % 128}.{pid % 256}"
+    hosts = tuple(Host(rank, f"{prefix}.{rank + 1}", "lo") for rank in range(config.ranks))
+    with socket.socket() as asked:
+        asked.bind((hosts[0].address, 0))
+        port = int(asked.getsockname()[1])
+    tap: tuple[Any, ...] = (((), "lo", "inout"),) if os.geteuid() == 0 and shutil.which("tcpdump") else ()
+    return Network("loopback", f"loopback, an address a rank ({why})", hosts, port, tap)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    # A request to end becomes an exception, so that blocks are left in order and everything is taken down.
+    def end(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    kept = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        try:
+            kept[number] = signal.signal(number, end)
+        except ValueError:
+            break  # not the main thread: whoever runs the thread ends it
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

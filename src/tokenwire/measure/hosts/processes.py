@@ -1,0 +1,56 @@
+"""Processes that end with the one that started them, also when that is killed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import IO
+
+_PARENT_DEATH = 1
+"""PR_SET_PDEATHSIG, Linux include/uapi/linux/prctl.h."""
+
+
+def child(
+    command: Iterable[str], *, environment: Mapping[str, str] | None = None, said: IO[bytes] | int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own; what it says on both streams goes to ``said``."""
+    parent = os.getpid()
+
+    def tied() -> None:
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return subprocess.Popen(
+        list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, preexec_fn=tied,
+        env=None if environment is None else dict(environment),
+    )  # fmt: skip
+
+
+def ended(processes: Iterable[subprocess.Popen[bytes]]) -> list[int | None]:
+    """Return the exit status of each process, None for one that still runs."""
+    return [process.poll() for process in processes]
+
+
+def stop(processes: Iterable[subprocess.Popen[bytes]], *, gently: float = 0.0) -> None:
+    """End processes with whatever they started; first by an interrupt where they may have ``gently`` seconds to finish."""
+    running = [process for process in processes if process.poll() is None]
+    if gently > 0:
+        for process in running:
+            _tell(process, signal.SIGINT)
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(gently)
+    for process in running:
+        _tell(process, signal.SIGKILL)
+        process.wait()
+
+
+def _tell(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)

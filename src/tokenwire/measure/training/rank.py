@@ -1,0 +1,119 @@
+"""The process of one rank: joins the others, trains, and writes down what the kernel counted between steps.
+
+Run as ``python -m tokenwire.measure.training.rank FOLDER RANK``; FOLDER has the job and takes ``rank<RANK>.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tokenwire.measure.counting.sockets import connections
+from tokenwire.measure.training.job import Job
+
+_REST = 0.06
+"""Seconds in which what is on its way arrives: more than the 40 ms after which TCP acknowledges at the latest."""
+
+
+class Marks:
+    """Moments when all ranks are at rest, and what the kernel has counted by then."""
+
+    def __init__(self, store: Any, job: Job) -> None:
+        self.store, self.job, self.taken = store, job, []  # type: tuple[Any, Job, list[dict[str, Any]]]
+
+    def take(self, name: str, began: int = 0) -> None:
+        """Wait for all, let the network come to rest, read the counts, wait for all again."""
+        ended = time.time_ns()
+        self._all(f"{name}/there")
+        time.sleep(_REST)
+        self.taken.append({"mark": name, "began_ns": began, "ended_ns": ended, "time_ns": time.time_ns(), "interface": interface(
+            self.job.interface), "connections": [c for c in connections() if not self._stores(c)],
+            "store": [c for c in connections() if self._stores(c)]})  # fmt: skip
+        self._all(f"{name}/read")
+
+    def _stores(self, connection: dict[str, Any]) -> bool:
+        return self.job.store_port in (connection["local"][1], connection["remote"][1])
+
+    def _all(self, key: str) -> None:
+        world, waited = self.job.plan.world, 0.0
+        self.store.add(key, 1)
+        while int(self.store.add(key, 0)) < world:
+            time.sleep(0.01)
+            waited += 0.01
+            if waited > self.job.timeout:
+                raise TimeoutError(f"the other ranks did not come to {key}")
+
+
+def interface(name: str) -> dict[str, int]:
+    """Return bytes and packets that an interface of this process's network has sent and received."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        label, _, counts = line.partition(":")
+        if label.strip() == name:
+            numbers = [int(x) for x in counts.split()]
+            return {"rx_bytes": numbers[0], "rx_packets": numbers[1], "tx_bytes": numbers[8], "tx_packets": numbers[9]}
+    return {}
+
+
+def run(folder: Path, rank: int) -> None:
+    """Train as ``rank``."""
+    import torch
+    import torch.distributed as dist
+
+    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
+    if job.on_loopback:
+        _speak_from(job.addresses[rank])
+    wait = timedelta(seconds=job.timeout)
+    store = dist.TCPStore(job.addresses[0], job.store_port, job.plan.world, rank == 0, timeout=wait)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=job.plan.world, timeout=wait)
+    from tokenwire.measure.dryrun.record import Recorder
+    from tokenwire.measure.training.trainers import trainer
+
+    recorder, marks, losses = Recorder(), Marks(store, job), []
+    step = trainer(job, rank, recorder)
+    marks.take("set-up")
+    for index in range(job.steps):
+        if job.fails == (rank, index):
+            os._exit(3)
+        inputs, labels = (torch.from_numpy(part) for part in job.batch(index, rank))
+        began = time.time_ns()
+        if index == job.steps - 1:
+            # The last step is written down call by call; it sends what the others send.
+            with recorder.recording():
+                losses.append(step(inputs, labels))
+        else:
+            losses.append(step(inputs, labels))
+        marks.take(f"step {index + 1}", began)
+    calls = [{"op": c.op, "members": c.members, "elements": c.elements, "dtype": c.dtype, "phase": c.phase, "peer": c.peer,
+              "root": None} for c in recorder.calls]  # fmt: skip
+    (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls}))
+    marks.take("end")
+    dist.destroy_process_group()
+
+
+def _speak_from(address: str) -> None:
+    # On loopback an interface does not tell ranks apart: gloo is given the address of this rank.
+    from torch.distributed import distributed_c10d as c10d
+
+    kind: Any = c10d.ProcessGroupGloo
+
+    def made(store: Any, rank: int, size: int, timeout: Any) -> Any:
+        options = kind._Options()
+        options._devices = [kind.create_device(hostname=address)]
+        options._timeout = timeout
+        options._threads = 2
+        return kind(store, rank, size, options)
+
+    made._Options = kind._Options  # type: ignore[attr-defined]
+    c10d.ProcessGroupGloo = made
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), int(sys.argv[2]))
