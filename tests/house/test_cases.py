@@ -15,6 +15,8 @@ import pytest
 from tests.house.running import run
 from tokenwire.collectives import cost
 
+pytestmark = pytest.mark.slow
+
 Shown = tuple[str, str, str]
 
 
@@ -116,7 +118,7 @@ def test_five_ulysses_and_megatron(n: int, folder: Path) -> None:
     ulysses = _sent(folder, "long.toml", "--set", f"plan.cp={n}", *gpus)
     assert ulysses["all_to_all", "cp"] == 32 * 8 * S * (n - 1) // n**2
     megatron = _sent(folder, "long.toml", "--set", f"plan.tp={n}", *gpus)
-    # A layer 10, and 6 of a micro-batch: embedding forward, its gradient, head in, again, and its gradient: 5 of them whole.
+    # A layer 10, and 5 of a micro-batch: embedding and its gradient, head input, once more, and its gradient.
     once = megatron["all_gather", "tp"] + megatron["reduce_scatter", "tp"] - 32 * 10 * S * (n - 1) // n
     assert once % (S * (n - 1) // n) == 0
     assert once // (S * (n - 1) // n) == 5
