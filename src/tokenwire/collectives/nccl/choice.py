@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tokenwire.collectives.busbw import algbw, busbw
 from tokenwire.collectives.nccl.constants import ALGORITHMS, OPERATIONS, PROTOCOLS, tuner
+from tokenwire.collectives.nccl.crossing import bound_seconds
 from tokenwire.collectives.nccl.graph import graphs
 from tokenwire.collectives.nccl.machine import Machine
 from tokenwire.collectives.nccl.overrides import DEFAULT, Overrides
@@ -19,7 +20,10 @@ from tokenwire.errors import InputError, unknown
 
 @dataclass(frozen=True)
 class Choice:
-    """One call as NCCL carries it out: its algorithm, protocol and channels, and the seconds that it expects."""
+    """One call as NCCL carries it out: its algorithm, protocol and channels.
+
+    ``seconds`` are those that it expects, but never less than the busiest link needs for what crosses it (``bound_seconds``).
+    """
 
     op: str
     ranks: int
@@ -28,6 +32,7 @@ class Choice:
     protocol: str
     channels: int
     seconds: float
+    bound_seconds: float = 0.0
 
     @property
     def algbw(self) -> float:
@@ -76,8 +81,10 @@ def choose(machine: Machine, op: str, size_bytes: int, overrides: Overrides = DE
     c, need = communicator_channels(machine, overrides.least, overrides.most), graphs(machine)[a].channels
     estimate = estimates(machine, op)[a, p]
     estimate = estimate._replace(bandwidth=estimate.bandwidth * min(1.0, overrides.most / need))
+    expected = seconds(machine, op, a, p, size_bytes, estimate, c)
+    bound = bound_seconds(machine, op, a, p, size_bytes)
     return Choice(op, machine.ranks, size_bytes, a, p, channels_of(machine, a, p, size_bytes, overrides),
-                  seconds(machine, op, a, p, size_bytes, estimate, c))  # fmt: skip
+                  max(expected, bound), bound)  # fmt: skip
 
 
 def check(op: str, size_bytes: int) -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tokenwire.errors import unknown
+from tokenwire.errors import InputError, unknown
 
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 """NCCL's algorithms by its own names, in its order (the first of equals is taken)."""
@@ -61,7 +61,7 @@ def generations() -> dict[str, Generation]:
     """
     out: dict[str, Generation] = {}
     for name, facts in _read("gpus.toml").items():
-        if isinstance(facts, dict):
+        if isinstance(facts, dict) and "capability" in facts:
             speeds = {"intra": tuple(facts["intra"]), "inter": tuple(facts["inter"])}
             out[name] = Generation(name=name, **{**facts, **speeds})
     return out
@@ -73,6 +73,23 @@ def generation(name: str) -> Generation:
     if found is None:
         raise unknown("generation of GPU", name[:80], generations())
     return found
+
+
+def of_gpu(name: str) -> tuple[str, str]:
+    """Return the generation of a GPU named as people do, and who made its server's CPU.
+
+    Raises ``InputError`` for a GPU that NCCL does not run on, or that the catalog has not.
+
+    >>> of_gpu("H800 SXM"), of_gpu("B200 in GB200")
+    (('hopper', 'intel'), ('blackwell', 'arm'))
+    """
+    facts = _read("gpus.toml")
+    found = next((gen for part, gen in facts["names"].items() if part in name.upper().split()), None)
+    if found is None:
+        raise InputError(f"GPU {name[:80]!r}", rule="is not one whose NCCL tuning is known",
+                         nearest=f"a cluster of {', '.join(facts['names'])}")  # fmt: skip
+    arm = any(part in name.upper() for part in facts["arm"]["names"])
+    return found, "arm" if arm else generation(found).cpu
 
 
 def sources() -> tuple[str, ...]:

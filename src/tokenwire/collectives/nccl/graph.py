@@ -48,7 +48,8 @@ def graphs(machine: Machine) -> dict[str, Graph]:
     """
     ring = _search(machine, "ring", 1, MAXCHANNELS // 2)
     same = max(ring.channels, 1)
-    tree = _search(machine, "balanced_tree", same, same)
+    # One GPU alone has no second one to balance with.
+    tree = _search(machine, "balanced_tree" if machine.ranks_per_node > 1 else "tree", same, same)
     nvls, chain, direct = Graph("nvls"), Graph("tree"), Graph("direct")
     if machine.nvswitch and machine.nvlink and machine.generation.capability >= 90 and machine.ranks_per_node > 1:
         heads = min(_NVLS_HEADS, machine.ranks_per_node)
