@@ -1,0 +1,144 @@
+"""What a GPU can do: peaks, memory, the best that its kernels reach, and what was measured on it. Facts from ``catalog/``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tokenwire.errors import InputError, closest
+from tokenwire.units import parse_flops, parse_rate, parse_seconds
+
+KERNEL_SECONDS = 5e-6
+"""Start and end of one memory-bound kernel where nothing was measured (assumed)."""
+MEMORY_SHARE = 0.8
+"""Share of the memory's rate that such a kernel reaches where nothing was measured (assumed)."""
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """A measured kind of call inside a node: share of the rate, seconds a hop, seconds fixed (by ranks where that differs)."""
+
+    share: float
+    latency: float
+    fixed: float
+    fixed_by_ranks: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Measured shares of the peak by shape: see ``catalog/b200.toml`` for the columns."""
+
+    source: str
+    peak: float
+    matmul: dict[str, dict[tuple[int, int, int], float]]
+    grouped: dict[str, dict[tuple[int, int, int, int], float]]
+    attention: dict[tuple[int, int, int, int, int], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One kind of GPU. Rates in FLOP/s and bytes/s; ``matmul`` and ``attention`` are shares of the peak reached at best.
+
+    ``sustained`` is the speed of kernels in a long run over that of the same kernels measured alone (1: nothing known).
+    """
+
+    name: str
+    peaks: dict[str, float] = field(hash=False)
+    memory_rate: float
+    processors: int
+    matmul: float
+    attention: tuple[float, float]
+    kernel_seconds: float = KERNEL_SECONDS
+    memory_shares: dict[str, float] = field(default_factory=lambda: {"default": MEMORY_SHARE}, hash=False)
+    tables: Tables | None = field(default=None, hash=False)
+    network_rate: float = 0.0
+    network: dict[str, CallCost] = field(default_factory=dict, hash=False)
+    sustained: float = 1.0
+    source: str = ""
+
+    def peak(self, precision: str) -> float:
+        """Return the dense peak in FLOP/s of matrix products of a precision (fp16 as bf16; fp8 as bf16 where there is none)."""
+        if precision == "fp8":
+            return self.peaks.get("fp8", self.peaks["bf16"])
+        return self.peaks["fp32" if precision == "fp32" else "bf16"]
+
+    def memory_seconds(self, size_bytes: float, kind: str = "default", kernels: int = 1) -> float:
+        """Return the seconds of ``kernels`` memory-bound kernels that move ``size_bytes`` in all."""
+        share = self.memory_shares.get(kind, self.memory_shares["default"])
+        return size_bytes / (self.memory_rate * share) + kernels * self.kernel_seconds
+
+
+def known() -> tuple[str, ...]:
+    """Return the names in the catalog.
+
+    >>> "h100" in known()
+    True
+    """
+    return tuple(name for name, facts in _read("gpus").items() if "bf16" in facts)
+
+
+@cache
+def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = True) -> Accelerator:
+    """Return the accelerator of a GPU named as clusters name it; ``peak_flops`` replaces its bf16 peak.
+
+    ``measured`` False leaves measured tables out: the generic curve alone. Raises ``InputError`` for an unknown GPU.
+
+    >>> accelerator("H100 SXM").memory_rate, accelerator("B200").tables is not None
+    (3350000000000.0, True)
+    """
+    facts = _named(gpu)
+    peaks = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp32") if key in facts}
+    if peak_flops is not None and peak_flops != peaks["bf16"]:
+        peaks = {key: value * peak_flops / peaks["bf16"] for key, value in peaks.items()}
+    sources = _read("gpus")["sources"]
+    out = Accelerator(
+        gpu, peaks, parse_rate(facts["memory_rate"]), facts["processors"], facts["matmul"],
+        (facts["attention"][0], facts["attention"][1]), source="; ".join(sources[key] for key in sources),
+    )  # fmt: skip
+    return _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
+
+
+def _named(gpu: str) -> dict[str, Any]:
+    best: tuple[int, dict[str, Any]] | None = None
+    for name in known():
+        facts = _read("gpus")[name]
+        for part in (*facts["names"], name):
+            if part.lower() in gpu.lower() and (best is None or len(part) > best[0]):
+                best = (len(part), facts)
+    if best is None:
+        raise InputError(f"GPU {gpu[:60]!r}", where="[cluster]", nearest=closest(gpu.lower(), known()) or "H100 SXM",
+                         rule=f"no peak and memory rate are known of it; known are {', '.join(known())}")  # fmt: skip
+    return best[1]
+
+
+def _with_tables(out: Accelerator, name: str) -> Accelerator:
+    facts = _read(name)
+    memory, network, tables = facts["memory"], facts["network"], facts["tables"]
+    matmul: dict[str, dict[tuple[int, int, int], float]] = {}
+    for m, k, n, layout, share in tables["matmul"]:
+        matmul.setdefault(layout, {})[m, k, n] = share
+    grouped: dict[str, dict[tuple[int, int, int, int], float]] = {}
+    for groups, rows, n, k, phase, share in tables["grouped"]:
+        grouped.setdefault(phase, {})[groups, rows, k, n] = share
+    attention = {(row[0], row[1], row[2], row[3], row[4]): (row[5], row[6]) for row in tables["attention"]}
+    calls = {
+        op: CallCost(
+            c["share"], parse_seconds(c["latency"]), parse_seconds(c["fixed"]),
+            tuple((int(n), parse_seconds(t)) for n, t in c.get("fixed_by_ranks", {}).items()),
+        )
+        for op, c in network.items() if isinstance(c, dict)
+    }  # fmt: skip
+    return replace(
+        out, memory_rate=parse_rate(memory["rate"]), kernel_seconds=parse_seconds(memory["latency"]),
+        memory_shares=memory["shares"], network_rate=parse_rate(network["rate"]), network=calls,
+        tables=Tables(facts["source"], parse_flops(facts["peak"]), matmul, grouped, attention),
+        sustained=facts.get("sustained", 1.0), source=facts["source"],
+    )  # fmt: skip
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("tokenwire.timeline") / "catalog" / f"{name}.toml").read_text("utf-8"))

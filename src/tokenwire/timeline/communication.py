@@ -1,0 +1,185 @@
+"""How long each row of the step table takes, and which action of the pipeline waits for it.
+
+A call's time is NCCL's own estimate on the nodes and NICs of its group (``collectives.nccl``), what was measured on the machine
+where its catalog has it and the group fits a node, and latency and bandwidth (``collectives.cost``) for what NCCL's tuner does not
+choose (all_to_all, send) or a machine that NCCL does not know. Groups of one kind that share a node's NICs at the same time share
+their rate: a group with r ranks a node has r/g of its NICs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenwire.collectives import algorithms, cost
+from tokenwire.collectives.nccl import Machine, choose
+from tokenwire.collectives.nccl.constants import OPERATIONS, of_gpu
+from tokenwire.errors import InputError
+from tokenwire.fabric import ClusterFacts
+from tokenwire.plan import Plan
+from tokenwire.timeline.accelerator import Accelerator
+
+CALL_SECONDS = 1e-5
+"""Start of a send or an exchange between GPUs where nothing was measured (assumed)."""
+
+
+class Place(NamedTuple):
+    """Where a group stands: its size, the nodes that it spans, and its ranks on a node."""
+
+    ranks: int
+    nodes: int
+    per_node: int
+
+
+@lru_cache(maxsize=4096)
+def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Accelerator) -> float:
+    """Return the seconds of one call of ``size`` bytes (of the full tensor) in a group.
+
+    >>> from tokenwire.fabric import preset
+    >>> from tokenwire.timeline.accelerator import accelerator
+    >>> dgx, h100 = preset("dgx-h100-superpod"), accelerator("H100 SXM")
+    >>> call_seconds("all_gather", 2**30, Place(8, 1, 8), dgx, h100) < call_seconds("all_gather", 2**30, Place(8, 8, 1), dgx, h100)
+    True
+    """
+    if place.ranks < 2 or op == "recv":
+        return 0.0
+    if op == "barrier":
+        op, size = "all_reduce", 4
+    if op in gpu.network and place.nodes == 1:
+        return _measured(op, size, place.ranks, gpu)
+    shared = max(1, round(place.per_node * facts.nics_per_node / facts.gpus_per_node))
+    nic = facts.nic_rate * min(1.0, shared * facts.gpus_per_node / max(1, place.per_node * facts.nics_per_node))
+    inside = facts.domain_rate if facts.domain != "none" else facts.nic_rate
+    if op == "send":
+        rate, late = (inside, facts.domain_latency) if place.nodes == 1 else (
+            min(nic * shared, inside), 2 * facts.link_latency
+        )  # fmt: skip
+        return size / rate + late + CALL_SECONDS
+    if op == "all_to_all":
+        return _exchange(size, place, inside, nic * shared / place.per_node, facts)
+    machine = _machine(place, facts, shared, nic)
+    if machine is not None and op in OPERATIONS:
+        return choose(machine, op, size).seconds
+    rate = inside if place.nodes == 1 else min(nic * shared, inside)
+    latency = facts.domain_latency if place.nodes == 1 else 2 * facts.link_latency
+    name = "ring" if "ring" in algorithms(op) else None
+    return cost(op, name, place.ranks, size, rate=rate, latency=latency).seconds + CALL_SECONDS
+
+
+def _measured(op: str, size: int, n: int, gpu: Accelerator) -> float:
+    call = gpu.network[op]
+    fixed = dict(call.fixed_by_ranks).get(n, call.fixed)
+    if op == "send":
+        return size / (gpu.network_rate * call.share) + call.latency + fixed
+    times = 2 if op == "all_reduce" else 1
+    moved, hops = times * (n - 1) / n * size, times * n - 1 if op == "all_reduce" else n - 1
+    return moved / (gpu.network_rate * call.share) + fixed + hops * call.latency
+
+
+def _exchange(size: int, place: Place, inside: float, nic: float, facts: ClusterFacts) -> float:
+    """Return an all_to_all by sends: each rank's part for its node by NVLink, the rest by its NIC, at the same time."""
+    n = place.ranks
+    near, far = size * (place.per_node - 1) / n, size * (n - place.per_node) / n
+    late = facts.domain_latency if place.nodes == 1 else 2 * facts.link_latency
+    return max(near / inside, far / nic if far else 0.0) + late + CALL_SECONDS
+
+
+@lru_cache(maxsize=256)
+def _machine(place: Place, facts: ClusterFacts, nics: int, nic_rate: float) -> Machine | None:
+    try:
+        generation, cpu = of_gpu(facts.gpu)
+    except InputError:
+        return None
+    nvlink = facts.domain_rate if facts.domain == "nvlink" else 0.0
+    return Machine(
+        generation, place.nodes, place.per_node, nvlink, nics, nic_rate, nvswitch=place.per_node > 1 and bool(nvlink), cpu=cpu
+    )  # fmt: skip
+
+
+def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int | None = None) -> Place:
+    """Return where the group of the stage's first rank stands (its own two ends for a send to the stage ``peer``)."""
+    each = plan.world // plan.pp
+    if peer is not None:
+        src, dst = stage * each // gpus_per_node, peer * each // gpus_per_node
+        return Place(2, 1 if src == dst else 2, 2 if src == dst else 1)
+    members = plan.members(group, stage * each)
+    if not len(members):
+        return Place(1, 1, 1)
+    nodes = len(np.unique(members // gpus_per_node))
+    return Place(len(members), nodes, -(-len(members) // nodes))
+
+
+@dataclass
+class Said:
+    """Seconds of communication of one rank of a stage, by when they are spoken.
+
+    ``action[chunk, phase]`` are seconds of one micro-batch by what they belong to (``tp``, ``cp``, ``ep``, ``fsdp`` ...; those with
+    a ``~`` run beside products of the backward already); ``send`` of one activation; ``tail`` of the end of the step, as rows.
+    """
+
+    action: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
+    send: float = 0.0
+    tail: list[tuple[str, str, str, int, float]] = field(default_factory=list)
+    by_class: dict[str, float] = field(default_factory=dict)
+
+
+_DATA = ("dp", "fsdp")
+
+
+def said(rows: Iterable[dict[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Said:
+    """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
+    out, own = Said(), plan.stages[stage]
+    chunks = [len(chunk) for chunk in own.chunks]
+    places: dict[tuple[str, int | None], Place] = {}
+    for row in rows:
+        if row["phase"] == "setup" or row["op"] == "recv":
+            continue
+        key = (row["group"], row["peer"])
+        if key not in places:
+            places[key] = place_of(plan, row["group"], stage, facts.gpus_per_node, row["peer"])
+        each = call_seconds(row["op"], row["bytes"], places[key], facts, gpu)
+        who, phase = row["parallelism"], row["phase"]
+        out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
+        if row["op"] == "send" and row["group"] == "pp":
+            out.send = max(out.send, each)
+        elif who == "fsdp" and phase in ("forward", "backward", "gradients"):
+            # Once a micro-batch and unit; frameworks say the gradients of a unit as soon as they are there.
+            _spread(out, chunks, "forward" if phase == "forward" else "backward", "fsdp", each * row["count"] / plan.micro_batches, row)
+        elif phase in ("forward", "backward", "data") and who not in _DATA:
+            _spread(out, chunks, "forward" if phase == "data" else phase, _beside(plan, row), each * row["count"] / plan.micro_batches, row)
+        else:
+            out.tail.append((row["op"], who, phase, row["count"], each))
+    return out
+
+
+def _beside(plan: Plan, row: dict[str, Any]) -> str:
+    """Return the class of a row; ``tp~input`` and ``tp~weight`` are started before a product of the backward and waited for after.
+
+    Megatron gathers the input again while the gradient of the input is computed, and scatters that while the gradient of the
+    weight is (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+    """
+    who: str = "tp" if row["parallelism"] == "sp" else row["parallelism"]
+    if who == "tp" and plan.config.dialect == "megatron" and row["phase"] == "backward" and row["layers"]:
+        if row["op"] == "all_gather" and row["what"].endswith("again"):
+            return "tp~input"
+        if row["what"].endswith("input gradient"):
+            return "tp~weight"
+    return who
+
+
+def _spread(out: Said, chunks: list[int], phase: str, who: str, seconds: float, row: dict[str, Any]) -> None:
+    """Add seconds of a micro-batch to the chunks: by their layers, or to the chunk with the embedding or the head."""
+    if row["layers"] or not ("embedding" in row["what"] or "head" in row["what"] or "loss" in row["what"]):
+        whole = sum(chunks) or 1
+        shares = [layers / whole for layers in chunks]
+    else:
+        last = "embedding" not in row["what"]
+        shares = [float(i == (len(chunks) - 1 if last else 0)) for i in range(len(chunks))]
+    for chunk, share in enumerate(shares):
+        if share:
+            sums = out.action.setdefault((chunk, phase), {})
+            sums[who] = sums.get(who, 0.0) + seconds * share

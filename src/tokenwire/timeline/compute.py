@@ -1,0 +1,184 @@
+"""How long a rank computes: seconds of each operator (roofline), of a virtual stage forward and backward, of the optimizer.
+
+    seconds = max(FLOPs / (peak · share · sustained), bytes / (memory rate · share) )    + the start of memory-bound kernels
+
+Source: Williams, Waterman and Patterson 2009, Roofline. The optimizer moves, for each parameter of the rank: gradients set to zero (4)
+and scaled (8); for each of its share of optimizer state: norm (4), clipping (8), Adam (4 + 24), the copy to 16 bits (4 + 2).
+Order of passes: Megatron-LM, megatron/core/optimizer/distrib_optimizer.py; sizes for fp32 gradients.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tokenwire.model.architecture import Architecture
+from tokenwire.model.tensors import layer_tensors
+from tokenwire.plan import Plan, Stage
+from tokenwire.timeline.accelerator import Accelerator
+from tokenwire.timeline.efficiency import How, attention_share, grouped_share, matmul_share
+from tokenwire.timeline.operators import (
+    Operator,
+    Shapes,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+)
+from tokenwire.timeline.recompute import Again, again
+
+PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "head")
+
+
+@dataclass
+class Work:
+    """Seconds that one rank computes for one micro-batch of one virtual stage: forward, for inputs, for weights, again.
+
+    ``matmul`` is the part of each phase in matrix products (what overlapped communication hides behind); ``parts`` sums all
+    phases by part; ``known`` sums the seconds by how their efficiency is known.
+    """
+
+    forward: float = 0.0
+    input: float = 0.0
+    weight: float = 0.0
+    recompute: float = 0.0
+    flops: float = 0.0
+    matmul: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)
+    known: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def backward(self) -> float:
+        """Return the seconds of the whole backward, with what is computed again."""
+        return self.input + self.weight + self.recompute
+
+    @property
+    def total(self) -> float:
+        """Return all seconds of the micro-batch."""
+        return self.forward + self.backward
+
+
+@lru_cache(maxsize=8192)
+def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How | None]:
+    """Return the seconds of one operator, and how its efficiency is known (None: bound by memory).
+
+    >>> from tokenwire.timeline.accelerator import accelerator
+    >>> o = Operator("up", "feed_forward", "matmul", "forward", 2.0 * 4096**3, 3 * 2.0 * 4096**2, m=4096, k=4096, n=4096)
+    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.799)
+    >>> round(t * 1e3, 3), how
+    (0.551, 'generic')
+    """
+    moved = gpu.memory_seconds(o.bytes, o.share, o.kernels if o.kind == "memory" else 0)
+    if o.kind == "memory":
+        return moved, None
+    peak = gpu.peak("fp32" if precision == "fp32" else "bf16")
+    if o.kind == "attention":
+        share, how = attention_share(gpu, o.phase == "input", o.m, o.k, o.n, o.d, o.d_v)
+    elif o.kind == "grouped":
+        share, how = grouped_share(gpu, o.phase, o.groups, o.m, o.k, o.n)
+        peak = gpu.peak(precision)
+    else:
+        share, how = matmul_share(gpu, o.phase, o.m, o.k, o.n)
+        peak = gpu.peak(precision)
+    return max(o.flops / (peak * share * gpu.sustained), moved), how
+
+
+def shapes_of(arch: Architecture, plan: Plan) -> Shapes:
+    """Return what a rank of the plan works on."""
+    config, training = plan.config, plan.training
+    padded = getattr(config, "moe_pad_expert_input_to_capacity", False)
+    ulysses = config.dialect == "deepspeed" or getattr(config, "cp_comm_type", "p2p") in ("a2a", "a2a+p2p")
+    return Shapes(
+        training.micro_batch * training.sequence_length // plan.cp, training.sequence_length, training.micro_batch,
+        arch.hidden_size, plan.tp, plan.cp, plan.ep, plan.etp, plan.sequence_parallel,
+        getattr(config, "moe_expert_capacity_factor", None) if padded else None, ulysses and plan.cp > 1,
+        4.0 if training.precision == "fp32" else 2.0,
+    )  # fmt: skip
+
+
+def chunk_work(arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage, chunk: int) -> Work:
+    """Return the work of one virtual stage for one micro-batch."""
+    z, out = shapes_of(arch, plan), Work()
+    precision = plan.training.precision
+    layers = stage.chunks[chunk]
+    kinds = Counter((arch.layers[i], redo) for i, redo in zip(layers, again(plan.config, layers), strict=True))
+    for (layer, redo), count in kinds.items():
+        _add(out, layer_operators(layer, z), gpu, precision, count, redo)
+    if stage.has_embedding and chunk == 0:
+        _add(out, embedding_operators(plan.vocabulary_size, z), gpu, precision, 1)
+    if stage.has_head and _is_last(plan, stage, chunk):
+        fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
+        _add(out, head_operators(plan.vocabulary_size, z, fused), gpu, precision, 1)
+    return out
+
+
+def _is_last(plan: Plan, stage: Stage, chunk: int) -> bool:
+    return chunk == len(stage.chunks) - 1
+
+
+def _add(
+    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = Again()
+) -> None:  # fmt: skip
+    for o in operators:
+        each, how = seconds(o, gpu, precision)
+        spent = each * count
+        setattr(out, o.phase, getattr(out, o.phase) + spent)
+        out.flops += o.flops * count
+        repeated = 0.0
+        if o.phase == "forward":
+            repeated = 1.0 if redo.core and o.part == "core" else redo.whole
+            out.recompute += repeated * spent
+            out.flops += repeated * o.flops * count
+        if o.kind in ("matmul", "grouped"):
+            out.matmul[o.phase] = out.matmul.get(o.phase, 0.0) + spent
+        out.parts[o.part] = out.parts.get(o.part, 0.0) + spent * (1 + repeated)
+        key = how or "memory"
+        out.known[key] = out.known.get(key, 0.0) + spent * (1 + repeated)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters that a rank of a stage holds before data parallelism cuts them: dense ones and those of experts."""
+
+    dense: int
+    experts: int
+
+
+def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
+    """Return the parameters of a rank of the stage, cut by tensor and expert parallelism.
+
+    >>> from tokenwire.model import preset
+    >>> from tokenwire.plan import TrainingConfig, read_plan, resolve
+    >>> llama = preset("llama-3.1-8b")
+    >>> plan = resolve(read_plan({"tp": 2}), TrainingConfig(global_batch=8, micro_batch=1), llama, 8)
+    >>> held(llama, plan, plan.stages[0]).dense
+    4015263744
+    """
+    dense = experts = 0
+    for layer, count in Counter(arch.layers[i] for i in stage.layers).items():
+        for tensor in layer_tensors(arch, layer, 0):
+            expert = tensor.part == "experts"
+            cut = (plan.ep if expert else 1) * ((plan.etp if expert else plan.tp) if tensor.split_dim is not None else 1)
+            if expert:
+                experts += count * tensor.elements // cut
+            else:
+                dense += count * tensor.elements // cut
+    table = plan.vocabulary_size * arch.hidden_size // plan.tp
+    norm = arch.hidden_size if arch.final_norm and stage.has_head else 0
+    both = stage.has_embedding and stage.has_head and arch.tied_embeddings
+    return Held(dense + norm + table * (stage.has_embedding + stage.has_head - both), experts)
+
+
+def optimizer_seconds(arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage) -> float:
+    """Return the seconds of the optimizer on a rank of the stage: see the module for what is moved."""
+    own, out = held(arch, plan, stage), 0.0
+    for parameters, expert in ((own.dense, False), (own.experts, True)):
+        if not parameters:
+            continue
+        cut = plan.config.sharding(plan, expert=expert)
+        gradients = parameters / cut.gradients
+        mine = parameters / cut.optimizer
+        passes = [cut.gradient_bytes * gradients, 2 * cut.gradient_bytes * gradients, 4 * mine, 8 * mine, 28 * mine, 6 * mine]
+        out += sum(gpu.memory_seconds(size) for size in passes)
+    return out
+

@@ -1,0 +1,256 @@
+"""The operators of a layer on one rank: matrix products, attention, and kernels that only move memory.
+
+Symbols: T tokens of a micro-batch on the rank (b·s/c), s whole sequence, t tensor parallel, h hidden, a heads, g KV heads, d head
+dim, f feed-forward width, E experts, k chosen, e expert parallel, t_e expert tensor parallel; 2 bytes an activation.
+A product of m x k by k x n takes 2mkn FLOPs forward, as much for the gradient of its input and of its weight. Causal attention
+takes 2·a·d·s² for scores and values forward (half of s² each) and 2.5 times that backward (flash attention forms the scores again:
+Dao 2023, FlashAttention-2, section 3.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from tokenwire.model.architecture import (
+    Attention,
+    DeltaNet,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    StateSpace,
+)
+
+Kind = Literal["matmul", "grouped", "attention", "memory"]
+Phase = Literal["forward", "input", "weight"]
+
+
+class Operator(NamedTuple):
+    """One kernel of one micro-batch: ``groups`` products of m x k by k x n, or bytes that are moved.
+
+    ``part`` is norm, attention, core, feed_forward, experts, embedding or head. Attention has its shape in (m, k, n) = (sequence, heads,
+    KV heads) and (d, d_v). ``share`` names the share of memory's rate.
+    """
+
+    name: str
+    part: str
+    kind: Kind
+    phase: Phase
+    flops: float
+    bytes: float
+    groups: int = 1
+    m: int = 0
+    k: int = 0
+    n: int = 0
+    d: int = 0
+    d_v: int = 0
+    share: str = "default"
+    kernels: int = 1
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation."""
+
+    tokens: int
+    sequence: int
+    micro_batch: int
+    hidden: int
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    sequence_parallel: bool = False
+    capacity_factor: float | None = None
+    ulysses: bool = False
+    item: float = 2.0
+
+    @property
+    def own(self) -> int:
+        """Return the tokens of norms and residuals: a t-th part with sequence parallelism."""
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+
+@lru_cache(maxsize=512)
+def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
+    """Return the operators of one layer, forward and backward, in order of the forward.
+
+    >>> from tokenwire.model import preset
+    >>> z = Shapes(tokens=4096, sequence=4096, micro_batch=1, hidden=4096)
+    >>> llama = preset("llama-3.1-8b").layers[0]
+    >>> round(sum(o.flops for o in layer_operators(llama, z) if o.phase == "forward") / 1e12, 3)
+    1.924
+    """
+    out: list[Operator] = []
+    for _ in range(layer.norms):
+        out += _moved("norm", "norm", z.own * z.hidden * z.item, 2, 3)
+    mixer, feed = layer.mixer, layer.feed_forward
+    if isinstance(mixer, Attention):
+        out += _attention(mixer, z)
+    elif isinstance(mixer, LatentAttention):
+        out += _latent(mixer, z)
+    elif isinstance(mixer, StateSpace):
+        out += _state_space(mixer, z)
+    elif isinstance(mixer, DeltaNet):
+        out += _delta(mixer, z)
+    if isinstance(feed, FeedForward):
+        out += _feed_forward(feed, z, "feed_forward")
+    elif isinstance(feed, Experts):
+        out += _experts(feed, z)
+    for part, name in ((mixer, "attention residual"), (feed, "feed-forward residual")):
+        if part is not None:
+            out += _moved(name, "norm", z.own * z.hidden * z.item, 3, 3)
+    return tuple(out)
+
+
+@lru_cache(maxsize=64)
+def head_operators(vocabulary: int, z: Shapes, fused_loss: bool) -> tuple[Operator, ...]:
+    """Return the final norm, the output layer and the loss; ``vocabulary`` is the padded one.
+
+    The loss reads logits in 16 bits; unfused it writes and reads fp32 six times forward and three times backward.
+    """
+    logits = z.tokens * vocabulary / z.tp
+    loss = (4.0, 4.0, "cross_entropy_fused", 1) if fused_loss else (38.0, 14.0, "cross_entropy", 6)
+    return (
+        *_moved("final norm", "norm", z.own * z.hidden * z.item, 2, 3),
+        *product("output layer", "head", z.tokens, z.hidden, vocabulary // z.tp, z.item),
+        Operator("loss", "head", "memory", "forward", 0, logits * loss[0], share=loss[2], kernels=loss[3]),
+        Operator("loss", "head", "memory", "input", 0, logits * loss[1], share=loss[2], kernels=max(1, loss[3] // 2)),
+    )
+
+
+@lru_cache(maxsize=64)
+def embedding_operators(vocabulary: int, z: Shapes) -> tuple[Operator, ...]:
+    """Return the embedding: rows are read; backward a whole gradient table is filled and added to the fp32 one (12 bytes each)."""
+    rows, table = z.tokens * z.hidden, vocabulary / z.tp * z.hidden
+    return (
+        Operator("embedding", "embedding", "memory", "forward", 0, 2 * rows * z.item),
+        Operator("embedding", "embedding", "memory", "weight", 0, 2 * rows * z.item + 12 * table, kernels=3),
+    )
+
+
+def product(name: str, part: str, m: int, k: int, n: int, item: float) -> Iterator[Operator]:
+    """Yield a linear layer: the product, the gradient of its input, the gradient of its weight added to fp32."""
+    flops = 2.0 * m * k * n
+    moved = item * (m * k + k * n + m * n)
+    yield Operator(name, part, "matmul", "forward", flops, moved, m=m, k=k, n=n)
+    yield Operator(name, part, "matmul", "input", flops, moved, m=m, k=n, n=k)
+    yield Operator(name, part, "matmul", "weight", flops, item * (m * k + m * n) + 8.0 * k * n, m=n, k=m, n=k)
+
+
+def _moved(name: str, part: str, size: float, forward: float, backward: float) -> Iterator[Operator]:
+    yield Operator(name, part, "memory", "forward", 0, forward * size)
+    yield Operator(name, part, "memory", "input", 0, backward * size)
+
+
+def _core(z: Shapes, heads: int, kv: int, d: int, d_v: int, window: int | None) -> Iterator[Operator]:
+    """Yield causal attention of a rank: its heads over the whole sequence, 1/c of the work with context parallelism."""
+    a, g = max(heads // z.tp, 1), max(kv // z.tp, 1)
+    b, s = z.micro_batch, z.sequence
+    seen = s / 2 if window is None or window >= s else window * (1 - window / (2 * s))
+    flops = 2.0 * b * a * s * seen * (d + d_v) / z.cp
+    if z.ulysses:
+        # Whole sequences of a c-th of the heads.
+        a, g = max(a // z.cp, 1), max(g // z.cp, 1)
+    moved = z.item * b * s * (2 * a * d + g * (d + d_v)) / (1 if z.ulysses else z.cp)
+    yield Operator("core attention", "core", "attention", "forward", flops, moved, b, s, a, g, d, d_v)
+    yield Operator("core attention", "core", "attention", "input", 2.5 * flops, 2 * moved, b, s, a, g, d, d_v)
+
+
+def _attention(x: Attention, z: Shapes) -> Iterator[Operator]:
+    d, d_v = x.head_dim, x.value_head_dim or x.head_dim
+    q, k, v = x.heads * d, max(x.kv_heads, z.tp) * d, max(x.kv_heads, z.tp) * d_v
+    wide = (q * (2 if x.gate else 1) + k + v) // z.tp
+    yield from product("query, key, value", "attention", z.tokens, z.hidden, wide, z.item)
+    yield from _moved("rotary positions", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 2)
+    if x.qk_norm != "none":
+        yield from _moved("query and key norm", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 3)
+    yield from _core(z, x.heads, x.kv_heads, d, d_v, x.window)
+    yield from product("attention output", "attention", z.tokens, x.heads * d_v // z.tp, z.hidden, z.item)
+
+
+def _latent(x: LatentAttention, z: Shapes) -> Iterator[Operator]:
+    d, a = x.qk_nope_head_dim + x.qk_rope_head_dim, x.heads
+    if x.q_lora_rank is None:
+        yield from product("query", "attention", z.tokens, z.hidden, a * d // z.tp, z.item)
+    else:
+        yield from product("query down", "attention", z.own, z.hidden, x.q_lora_rank, z.item)
+        yield from _moved("query norm", "attention", z.own * x.q_lora_rank * z.item, 2, 3)
+        yield from product("query up", "attention", z.tokens, x.q_lora_rank, a * d // z.tp, z.item)
+    yield from product("key and value down", "attention", z.own, z.hidden, x.kv_lora_rank + x.qk_rope_head_dim, z.item)
+    yield from _moved("key and value norm", "attention", z.own * x.kv_lora_rank * z.item, 2, 3)
+    up = a * (x.qk_nope_head_dim + x.v_head_dim) // z.tp
+    yield from product("key and value up", "attention", z.tokens, x.kv_lora_rank, up, z.item)
+    # Rotary parts are cut out, turned and joined again: queries and keys are written once more whole.
+    yield from _moved("rotary positions and joining", "attention", z.tokens * 2 * a * d / z.tp * z.item, 2, 2)
+    yield from _core(z, a, a, d, x.v_head_dim, None)
+    yield from product("attention output", "attention", z.tokens, a * x.v_head_dim // z.tp, z.hidden, z.item)
+
+
+def _feed_forward(x: FeedForward, z: Shapes, part: str) -> Iterator[Operator]:
+    f = x.width // z.tp
+    yield from product("up", part, z.tokens, z.hidden, f * (2 if x.gated else 1), z.item)
+    yield from _moved("activation", part, z.tokens * f * z.item, 3 if x.gated else 2, 5 if x.gated else 3)
+    yield from product("down", part, z.tokens, f, z.hidden, z.item)
+
+
+def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
+    """Yield router, permutation, the experts' products, and the shared expert.
+
+    Rows of an expert on a rank, all balanced: t_e·e·n·k/E with n tokens a rank routes; with a capacity padded up to it.
+    """
+    n, h = z.own, x.latent_size or z.hidden
+    if z.capacity_factor is not None:
+        each = math.ceil(n * x.active / x.count * z.capacity_factor) * z.ep * z.etp
+    else:
+        each = max(1, round(z.etp * z.ep * n * x.active / x.count))
+    here, f = max(1, x.count // z.ep), max(1, x.width // z.etp)
+    rows = each * here / z.etp
+    yield from product("router", "experts", n, z.hidden, x.count, z.item)
+    # Scores, the choice of k, the map of rows: small kernels, counted at about 10 forward and 5 backward (assumed).
+    yield Operator("routing", "experts", "memory", "forward", 0, 8.0 * n * x.count, kernels=10)
+    yield Operator("routing", "experts", "memory", "input", 0, 8.0 * n * x.count, kernels=5)
+    moved = z.item * h * (n + rows)
+    for name in ("permutation", "permutation back"):
+        yield Operator(name, "experts", "memory", "forward", 0, moved, share="permute")
+        yield Operator(name, "experts", "memory", "input", 0, moved, share="permute_backward")
+    if here > 1 and z.ep > 1:
+        # Rows come by sender and are sorted by expert, and back.
+        for name in ("sorting by expert", "sorting by sender"):
+            yield Operator(name, "experts", "memory", "forward", 0, 2 * z.item * h * rows, share="permute")
+            yield Operator(name, "experts", "memory", "input", 0, 2 * z.item * h * rows, share="permute_backward")
+    yield from _grouped("experts up", here, each, h, f * (2 if x.gated else 1), z.item)
+    yield from _moved("experts' activation", "experts", each * here * f * z.item, 3 if x.gated else 2, 5 if x.gated else 3)
+    yield from _grouped("experts down", here, each, f, h, z.item)
+    if x.shared is not None:
+        yield from _feed_forward(x.shared, z, "experts")
+        yield from _moved("sum with the shared expert", "experts", n * z.hidden * z.item, 3, 0)
+
+
+def _grouped(name: str, groups: int, m: int, k: int, n: int, item: float) -> Iterator[Operator]:
+    flops = 2.0 * groups * m * k * n
+    moved = item * groups * (m * k + k * n + m * n)
+    yield Operator(name, "experts", "grouped", "forward", flops, moved, groups, m, k, n)
+    yield Operator(name, "experts", "grouped", "input", flops, moved, groups, m, n, k)
+    weight = groups * (item * (m * k + m * n) + 8.0 * k * n)
+    yield Operator(name, "experts", "grouped", "weight", flops, weight, groups, m, k, n)
+
+
+def _state_space(x: StateSpace, z: Shapes) -> Iterator[Operator]:
+    D, N = x.inner_size // z.tp, x.state_size
+    wide = 2 * D + (2 * x.groups * N + x.heads if x.version == 2 else 0)
+    yield from product("state-space input", "attention", z.tokens, z.hidden, wide, z.item)
+    # Scan in chunks: bound by memory; state and inputs are read and written about 4 times (assumed).
+    yield from _moved("scan and convolution", "attention", z.tokens * (D + 2 * x.groups * N) * z.item, 8, 16)
+    yield from product("state-space output", "attention", z.tokens, D, z.hidden, z.item)
+
+
+def _delta(x: DeltaNet, z: Shapes) -> Iterator[Operator]:
+    k, v = x.key_heads * x.key_head_dim // z.tp, x.value_heads * x.value_head_dim // z.tp
+    yield from product("delta-net input", "attention", z.tokens, z.hidden, 2 * k + 2 * v + 2 * x.value_heads // z.tp, z.item)
+    yield from _moved("delta rule and convolution", "attention", z.tokens * (2 * k + v) * z.item, 8, 16)
+    yield from product("delta-net output", "attention", z.tokens, v, z.hidden, z.item)
