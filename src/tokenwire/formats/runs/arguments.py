@@ -1,0 +1,193 @@
+"""Megatron-LM's command line as sections of a journey file.
+
+Rules and defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py (``core_transformer_config_from_args``,
+``validate_args``), megatron/training/tokenizer. A flag is a key with the value true; ``--no-x`` turns x off.
+Arguments that change neither tensors, nor messages, nor memory (learning rates, logging, data paths) are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tokenwire.formats.runs.run import Sections, Unsaid
+from tokenwire.formats.runs.unrepresented import reasons
+
+GPT2_VOCABULARY = 50_257
+"""Words of GPT-2's BPE, the tokenizer of a run that names none."""
+TOKENIZERS = {"nemotron_2_256k.model": 256_000, "Llama2Tokenizer": 32_000}
+"""Vocabularies of tokenizers that runs name by file or kind: SentencePiece models of Nemotron-4 and of Llama 2."""
+
+_SIZES = {
+    "tensor-model-parallel-size": "tp", "pipeline-model-parallel-size": "pp", "context-parallel-size": "cp",
+    "expert-model-parallel-size": "ep",
+}  # fmt: skip
+_SWITCHES = (
+    "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "cross-entropy-loss-fusion",
+    "calculate-per-token-loss", "tp-comm-overlap", "fp8-param-gather", "moe-grouped-gemm", "moe-router-enable-expert-bias",
+    "moe-pad-expert-input-to-capacity",
+)  # fmt: skip
+_VALUES = (
+    "cross-entropy-fusion-impl", "num-distributed-optimizer-instances", "recompute-granularity", "recompute-method",
+    "recompute-num-layers", "moe-token-dispatcher-type", "moe-router-load-balancing-type", "moe-router-dtype",
+    "moe-router-num-groups", "moe-router-group-topk", "moe-expert-capacity-factor", "moe-aux-loss-coeff", "cp-comm-type",
+    "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "make-vocab-size-divisible-by",
+    "moe-flex-dispatcher-backend",
+)  # fmt: skip
+_RENAMED = {"microbatch-group-size-per-virtual-pipeline-stage": "microbatch_group_size_per_vp_stage",
+            "ddp-average-in-collective": "average_in_collective"}  # fmt: skip
+_SOFTWARE = {
+    "transformer-impl": "transformer_impl", "attention-backend": "attention_backend", "attention-dropout": "attention_dropout",
+    "hidden-dropout": "hidden_dropout", "deterministic-mode": "deterministic_mode",
+}  # fmt: skip
+
+
+def sections(args: Mapping[str, Any], gpus: int) -> tuple[Sections, dict[str, Any]]:
+    """Return the sections of a journey and the options of the framework that shape memory.
+
+    Raises ``Unsaid`` for arguments that no journey can say.
+
+    >>> found, _ = sections({"num-layers": 2, "hidden-size": 64, "num-attention-heads": 4, "seq-length": 32,
+    ...     "micro-batch-size": 1, "global-batch-size": 4, "max-position-embeddings": 32, "bf16": True}, 4)
+    >>> found["model"]["vocabulary_size"], found["plan"]["grad_reduce_in_fp32"]
+    (50257, True)
+    """
+    why = reasons(args)
+    if why:
+        raise Unsaid(why[0])
+    return (
+        {"model": model(args), "training": training(args), "plan": plan(args), "cluster": {"gpus": gpus}},
+        software(args),
+    )  # fmt: skip
+
+
+def model(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``[model]`` section."""
+    h, heads, gated = args["hidden-size"], args["num-attention-heads"], "swiglu" in args
+    positions = {"rope": "rotary", "none": "none"}.get(args.get("position-embedding-type", ""), "learned")
+    out: dict[str, Any] = {
+        "name": "megatron", "hidden_size": h, "layers": args["num-layers"], "heads": heads,
+        "kv_heads": args.get("num-query-groups", heads) if "group-query-attention" in args else heads,
+        "head_dim": args.get("kv-channels", h // heads), "gated": gated,
+        "feed_forward": args.get("ffn-hidden-size") or (int(4 * h * 2 / 3 / 64) * 64 if gated else 4 * h),
+        "vocabulary_size": vocabulary(args), "max_positions": args["max-position-embeddings"], "positions": positions,
+        "norm": "rms" if args.get("normalization") == "RMSNorm" else "layer",
+        "activation": "silu" if gated else ("relu2" if "squared-relu" in args else "gelu"),
+        "bias": "disable-bias-linear" not in args, "tied_embeddings": "untie-embeddings-and-output-weights" not in args,
+    }  # fmt: skip
+    if "qk-layernorm" in args and "multi-latent-attention" not in args:
+        out["qk_norm"] = "head"
+    if "num-experts" in args:
+        out |= _experts(args, out["feed_forward"])
+    if "multi-latent-attention" in args:
+        out |= {
+            "kv_lora_rank": args["kv-lora-rank"], "q_lora_rank": args.get("q-lora-rank"), "qk_nope_head_dim": args["qk-head-dim"],
+            "qk_rope_head_dim": args["qk-pos-emb-head-dim"], "v_head_dim": args["v-head-dim"],
+        }  # fmt: skip
+    if "mtp-num-layers" in args:
+        out["mtp_layers"] = args["mtp-num-layers"]
+    return out
+
+
+def _experts(args: Mapping[str, Any], feed_forward: int) -> dict[str, Any]:
+    width = args.get("moe-ffn-hidden-size") or feed_forward
+    out = {"experts": args["num-experts"], "active_experts": args.get("moe-router-topk", 2), "expert_feed_forward": width,
+           "dense_layers": dense_layers(args.get("moe-layer-freq", 1), args["num-layers"])}  # fmt: skip
+    shared = args.get("moe-shared-expert-intermediate-size")
+    if shared:
+        if shared % width:
+            raise Unsaid(f"moe-shared-expert-intermediate-size = {shared}", rule=f"is no multiple of the experts' width {width}")
+        out["shared_experts"] = shared // width
+    return out
+
+
+def dense_layers(pattern: int | str, layers: int) -> int:
+    """Return how many dense layers stand before the layers with experts. Raises ``Unsaid`` where they alternate.
+
+    >>> dense_layers("([0]*3+[1]*11)", 14), dense_layers(1, 12)
+    (3, 0)
+    """
+    if isinstance(pattern, int) or str(pattern).isdigit():
+        if int(pattern) == 1:
+            return 0
+        raise Unsaid(f"moe-layer-freq = {pattern}", rule="dense layers between those with experts")
+    flags = [flag for value, times in re.findall(r"\[([01])\](?:\*(\d+))?", pattern) for flag in [int(value)] * int(times or 1)]
+    dense = flags.index(1) if 1 in flags else len(flags)
+    if len(flags) != layers or any(flag == 0 for flag in flags[dense:]):
+        raise Unsaid(f"moe-layer-freq = {pattern}", rule="dense layers between those with experts")
+    return dense
+
+
+def vocabulary(args: Mapping[str, Any]) -> int:
+    """Return the vocabulary before padding. Raises ``Unsaid`` for a tokenizer whose size is not known here.
+
+    >>> vocabulary({"tokenizer-type": "NullTokenizer", "vocab-size": 8192})
+    8193
+    """
+    kind, file = args.get("tokenizer-type"), str(args.get("tokenizer-model", "")).rsplit("/", 1)[-1]
+    if kind == "NullTokenizer":
+        # It has one more id, the end of a document (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
+        return int(args["vocab-size"]) + 1
+    if "vocab-size" in args:
+        return int(args["vocab-size"])
+    if kind in (None, "GPT2BPETokenizer"):
+        return GPT2_VOCABULARY
+    for name, size in TOKENIZERS.items():
+        if name in (file, kind):
+            return size
+    raise Unsaid(f"tokenizer-type = {kind}", rule="its vocabulary is not known here")
+
+
+def training(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``[training]`` section; a batch that grows (``step-batch-size-schedule``) has its first size."""
+    batch = args.get("global-batch-size") or int(str(args["step-batch-size-schedule"]).split()[0].split(":")[1])
+    precision = "bf16" if "bf16" in args else ("fp16" if "fp16" in args else "fp32")
+    return {
+        "sequence_length": args["seq-length"], "global_batch": batch, "micro_batch": args["micro-batch-size"],
+        "precision": precision, "optimizer": "adam",
+    }  # fmt: skip
+
+
+def plan(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``[plan]`` section."""
+    out: dict[str, Any] = {"dialect": "megatron"}
+    out |= {short: args[name] for name, short in _SIZES.items() if name in args}
+    if "num-experts" in args and "expert-tensor-parallel-size" in args:
+        out["etp"] = args["expert-tensor-parallel-size"]
+    out |= {name.replace("-", "_"): True for name in _SWITCHES if name in args}
+    out |= {name.replace("-", "_"): args[name] for name in _VALUES if name in args}
+    out |= {renamed: args[name] for name, renamed in _RENAMED.items() if name in args}
+    for name, key in (("recompute-modules", "recompute_modules"), ("hierarchical-context-parallel-sizes",) * 2):
+        if name in args:
+            words = re.findall(r"[\w]+", str(args[name]))
+            out[key.replace("-", "_")] = [int(word) if word.isdigit() else word for word in words]
+    pp, layers = out.get("pp", 1), args["num-layers"]
+    if "num-layers-per-virtual-pipeline-stage" in args and pp > 1:
+        out["vpp"] = layers // pp // args["num-layers-per-virtual-pipeline-stage"]
+    if "num-virtual-stages-per-pipeline-rank" in args and pp > 1:
+        out["vpp"] = args["num-virtual-stages-per-pipeline-rank"]
+    # Megatron accumulates and reduces in fp32 by itself with bf16 (validate_args).
+    if "bf16" in args and "grad-reduce-in-bf16" not in args:
+        out["grad_reduce_in_fp32"] = True
+    if "no-create-attention-mask-in-dataloader" in args:
+        out["create_attention_mask_in_dataloader"] = False
+    if "no-check-for-nan-in-loss-and-grad" in args:
+        out["check_for_nan_in_loss_and_grad"] = False
+    if args.get("optimizer") not in (None, "adam"):
+        raise Unsaid(f"optimizer = {args['optimizer']}", rule="its state is not counted here")
+    return out
+
+
+def software(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that shape memory and that no section has, by Megatron's names."""
+    out: dict[str, Any] = {"attention_dropout": 0.1, "hidden_dropout": 0.1}
+    out |= {name: args[key] for key, name in _SOFTWARE.items() if key in args}
+    if "use-flash-attn" in args:
+        out["attention_backend"] = "flash"
+    out["gradient_accumulation_fusion"] = "no-gradient-accumulation-fusion" not in args
+    out["bias_activation_fusion"] = "no-bias-gelu-fusion" not in args
+    out["masked_softmax_fusion"] = "no-masked-softmax-fusion" not in args
+    if "fp8-format" in args:
+        out["fp8"] = True
+    return out

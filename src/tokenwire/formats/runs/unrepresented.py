@@ -1,0 +1,42 @@
+"""Arguments that no journey file says: each with the words that tell why. A run that has one is counted and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+UNSAID = {
+    "use-megatron-fsdp": "Megatron's own FSDP, whose buffers are not modelled here",
+    "pipeline-model-parallel-layout": "a pipeline laid out by hand",
+    "hybrid-layer-pattern": "layers of state-space and attention in a pattern of its own",
+    "hybrid-override-pattern": "layers of state-space and attention in a pattern of its own",
+    "encoder-num-layers": "an encoder and a decoder (T5)",
+    "img-h": "a model of images and text",
+    "model-provider": "a model that a script of its own builds",
+    "perform-rl-step": "reinforcement learning: inference and training share the memory",
+    "fine-grained-activation-offloading": "activations moved to the host",
+    "cuda-graph-impl": "CUDA graphs, whose private pools are not modelled here",
+    "defer-embedding-wgrad-compute": "weight gradients of the head that are put off",
+    "fp8-param-gather": "parameters that are kept in fp8",
+    "overlap-moe-expert-parallel-comm": "two micro-batches of experts in flight at once",
+}
+"""Argument: why a run that has it is not said."""
+
+
+def reasons(args: Mapping[str, Any], family: str = "") -> tuple[str, ...]:
+    """Return why a run cannot be represented; empty where it can.
+
+    >>> reasons({"use-megatron-fsdp": True})
+    ("use-megatron-fsdp: Megatron's own FSDP, whose buffers are not modelled here",)
+    """
+    return tuple(_found(args, family))
+
+
+def _found(args: Mapping[str, Any], family: str) -> Iterator[str]:
+    for name, why in UNSAID.items():
+        if name in args:
+            yield f"{name}: {why}"
+    if family == "bert":
+        yield "bert: an encoder with heads of its own"
+    if args.get("optimizer") not in (None, "adam"):
+        yield f"optimizer = {args['optimizer']}: its state is not counted here"
