@@ -1,4 +1,13 @@
-"""When it is said: compute, communication and dependencies on one clock, and the memory that they need.
+"""Timeline: when it is said. One training step in time, and in memory (``memory``).
 
-Packages: ``memory`` (bytes by stage, the peak and its moment, what fits).
+In: an ``Architecture``, a checked ``Plan``, the step table, the facts of a cluster. Out of ``step_time``: a ``StepTime``: seconds of
+the step, of computing, of exposed communication and of the bubble, stage by stage, with derivations. ``operators`` lists what a layer
+computes, ``efficiency`` says which share of the peak a shape reaches (``catalog/``: measured tables by machine, a generic curve
+elsewhere, which it says), ``communication`` times each row of the step, ``overlap`` what is hidden by which framework's flag,
+``simulation`` runs the pipeline. ``trace`` writes a step for Perfetto.
 """
+
+from tokenwire.timeline.accelerator import Accelerator, accelerator
+from tokenwire.timeline.step_time import StageTime, StepTime, step_time
+
+__all__ = ["Accelerator", "StageTime", "StepTime", "accelerator", "step_time"]

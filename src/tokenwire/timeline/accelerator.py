@@ -90,7 +90,7 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     (3350000000000.0, True)
     """
     facts = _named(gpu)
-    peaks = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp32") if key in facts}
+    peaks: dict[str, float] = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp32") if key in facts}
     if peak_flops is not None and peak_flops != peaks["bf16"]:
         peaks = {key: value * peak_flops / peaks["bf16"] for key, value in peaks.items()}
     sources = _read("gpus")["sources"]

@@ -117,8 +117,9 @@ def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int |
 class Said:
     """Seconds of communication of one rank of a stage, by when they are spoken.
 
-    ``action[chunk, phase]`` are seconds of one micro-batch by what they belong to (``tp``, ``cp``, ``ep``, ``fsdp`` ...; those with
-    a ``~`` run beside products of the backward already); ``send`` of one activation; ``tail`` of the end of the step, as rows.
+    ``action[chunk, phase]`` are seconds of one micro-batch by what they belong to: ``tp``, ``cp``, ``ep``, ``fsdp`` (all of data
+    parallelism that is said in every micro-batch) ...; those with a ``~`` run beside products of the backward. ``send`` is of one
+    activation; ``tail`` has the rows of the end of the step: operation, parallelism, phase, calls, seconds of one.
     """
 
     action: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
@@ -146,14 +147,25 @@ def said(rows: Iterable[dict[str, Any]], plan: Plan, stage: int, facts: ClusterF
         out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
         if row["op"] == "send" and row["group"] == "pp":
             out.send = max(out.send, each)
-        elif who == "fsdp" and phase in ("forward", "backward", "gradients"):
-            # Once a micro-batch and unit; frameworks say the gradients of a unit as soon as they are there.
-            _spread(out, chunks, "forward" if phase == "forward" else "backward", "fsdp", each * row["count"] / plan.micro_batches, row)
-        elif phase in ("forward", "backward", "data") and who not in _DATA:
-            _spread(out, chunks, "forward" if phase == "data" else phase, _beside(plan, row), each * row["count"] / plan.micro_batches, row)
+        elif who in _DATA and (phase in ("forward", "backward") or (phase == "gradients" and _each_micro_batch(plan))):
+            when = "forward" if phase == "forward" else "backward"
+            _spread(out, chunks, when, "fsdp", each * row["count"] / plan.micro_batches, row)
+        elif phase in ("forward", "backward", "data"):
+            when = "forward" if phase == "data" else phase
+            _spread(out, chunks, when, _beside(plan, row), each * row["count"] / plan.micro_batches, row)
         else:
             out.tail.append((row["op"], who, phase, row["count"], each))
     return out
+
+
+def _each_micro_batch(plan: Plan) -> bool:
+    """Return whether gradients are reduced in every micro-batch, rather than once a step."""
+    config = plan.config
+    if config.dialect == "torchtitan":
+        return plan.pp == 1 and bool(getattr(config, "set_requires_gradient_sync", True))
+    if config.dialect == "deepspeed":
+        return getattr(config, "zero_stage", 0) >= 2
+    return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 
 def _beside(plan: Plan, row: dict[str, Any]) -> str:

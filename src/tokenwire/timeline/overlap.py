@@ -1,0 +1,78 @@
+"""What a rank waits for: the seconds of communication that no computation hides, by each framework's own flags.
+
+Communication of c seconds in u pieces beside w seconds of work leaves max(c/u, c - w) exposed: the first piece (or the last) has
+nothing to hide behind, and what is longer than the work stays over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenwire.plan import PlanConfig
+from tokenwire.timeline.compute import Work
+
+
+class Flags(NamedTuple):
+    """What runs beside computation: collectives of tensor parallelism, sharded parameters, gradients at the end, gathered weights."""
+
+    tensor: bool
+    sharded: bool
+    gradients: bool
+    weights: bool
+
+
+def flags(config: PlanConfig) -> Flags:
+    """Return the flags of a plan, by the framework's own options and defaults.
+
+    >>> from tokenwire.plan import read_plan
+    >>> flags(read_plan({"overlap_grad_reduce": True}))
+    Flags(tensor=False, sharded=True, gradients=True, weights=False)
+    """
+    tensor = getattr(config, "tp_comm_overlap", False) or getattr(config, "enable_async_tensor_parallel", False)
+    if config.dialect == "megatron":
+        return Flags(tensor, True, getattr(config, "overlap_grad_reduce", False), getattr(config, "overlap_param_gather", False))
+    if config.dialect == "deepspeed":
+        asked = getattr(config, "overlap_comm", None)
+        beside = asked if asked is not None else getattr(config, "zero_stage", 0) == 3
+        return Flags(tensor, beside, beside, False)
+    # FSDP2 prefetches the next unit and reduces behind the backward; DDP reduces bucket by bucket as gradients come.
+    return Flags(tensor, True, True, False)
+
+
+def exposed(c: float, work: float, pieces: int) -> float:
+    """Return the seconds of ``c`` that ``work`` does not hide.
+
+    >>> exposed(8.0, 10.0, 4), exposed(12.0, 10.0, 40), exposed(0.0, 1.0, 1)
+    (2.0, 2.0, 0.0)
+    """
+    return max(c / max(pieces, 1), c - work) if c > 0 else 0.0
+
+
+def waits(said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int) -> dict[str, float]:
+    """Return the exposed seconds of one micro-batch of a virtual stage, forward or backward, by class.
+
+    ``said`` are the seconds of ``communication.Said.action``.
+    """
+    out: dict[str, float] = {}
+    products = {"forward": work.matmul.get("forward", 0.0)}
+    products["backward"] = work.matmul.get("input", 0.0) + work.matmul.get("weight", 0.0)
+    for who, seconds in said.items():
+        name, _, beside = who.partition("~")
+        if name == "fsdp":
+            continue
+        if name == "tp" and flag.tensor:
+            spent = exposed(seconds, products[phase] * seconds / _all(said, "tp"), tp)
+        elif beside:
+            spent = max(0.0, seconds - work.matmul.get(beside, 0.0))
+        else:
+            spent = seconds
+        out[name] = out.get(name, 0.0) + spent
+    sharded = said.get("fsdp", 0.0)
+    if sharded:
+        room = (work.forward if phase == "forward" else work.backward) + sum(out.values())
+        out["fsdp"] = exposed(sharded, room, units) if flag.sharded else sharded
+    return out
+
+
+def _all(said: dict[str, float], name: str) -> float:
+    return sum(seconds for who, seconds in said.items() if who.partition("~")[0] == name)
