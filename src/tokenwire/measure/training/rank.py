@@ -73,10 +73,10 @@ def run(folder: Path, rank: int) -> None:
     wait = timedelta(seconds=job.timeout)
     store = dist.TCPStore(job.addresses[0], job.store_port, job.plan.world, rank == 0, timeout=wait)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.plan.world, timeout=wait)
-    from tokenwire.measure.dryrun.record import Recorder
+    from tokenwire.measure.training.recording import RootRecorder
     from tokenwire.measure.training.trainers import trainer
 
-    recorder, marks, losses = Recorder(), Marks(store, job), []
+    recorder, marks, losses = RootRecorder(), Marks(store, job), []
     step = trainer(job, rank, recorder)
     marks.take("set-up")
     for index in range(job.steps):
@@ -92,7 +92,7 @@ def run(folder: Path, rank: int) -> None:
             losses.append(step(inputs, labels))
         marks.take(f"step {index + 1}", began)
     calls = [{"op": c.op, "members": c.members, "elements": c.elements, "dtype": c.dtype, "phase": c.phase, "peer": c.peer,
-              "root": None} for c in recorder.calls]  # fmt: skip
+              "root": root} for c, root in zip(recorder.calls, recorder.roots, strict=True)]  # fmt: skip
     (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls}))
     marks.take("end")
     dist.destroy_process_group()

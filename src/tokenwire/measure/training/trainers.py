@@ -79,7 +79,9 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
         model = parallelized(model, job.arch, plan, meshes)
     else:
         _tensor_parallel(model, meshes.dense["tp"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, fused=True)
+    # Without sequence parallelism norms stay plain tensors beside cut ones, which fused optimizers do not take together.
+    plain = not job.sequence_parallel
+    optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, foreach=False, fused=not plain)
     m = plan.micro_batches
 
     def step(inputs: torch.Tensor, labels: torch.Tensor) -> float:
@@ -95,7 +97,11 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
                 del logits
                 loss.backward()
             total += _local(loss)
-        finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
+        if plain:
+            with recorder.phase.during("optimizer"):
+                optimizer.step()
+        else:
+            finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
         return total / labels.numel()
 

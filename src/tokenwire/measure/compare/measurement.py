@@ -1,0 +1,116 @@
+"""One measurement: a row a step and pair of ranks, predicted and measured, and what is summed from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PAYLOAD_AIM, FRAMES_AIM = 0.001, 0.01
+"""Relative differences up to which payload and frames count as predicted."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """``pairs`` has a row a step and direction between two ranks that spoke or should have.
+
+    Columns: ``step, src, dst``; ``payload`` and ``messages`` ``_predicted``, ``_recorded`` (of the calls that torch made, last step
+    alone) and ``_captured`` (by gloo's headers in the capture); ``stream_predicted``, ``stream_sockets`` (TCP_INFO of the sender),
+    ``stream_received`` (of the receiver), ``stream_captured`` in bytes; ``frames_predicted``, ``frames_captured``,
+    ``frame_bytes_predicted``, ``frame_bytes_captured``; ``resent`` bytes. ``steady`` is the first step that is compared: those
+    before it set torch up. What was not captured is null.
+    """
+
+    mode: str
+    said: str
+    network: str
+    prediction: str
+    ranks: int
+    steps: int
+    steady: int
+    losses: tuple[float, ...]
+    pairs: pl.DataFrame
+    interfaces: tuple[dict[str, int], ...]
+    setup_bytes: int
+    store_bytes: int
+    phases: tuple[dict[str, Any], ...]
+    bursts: tuple[dict[str, Any], ...]
+    dropped: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def compared(self) -> pl.DataFrame:
+        """Return the rows of the steps that are compared."""
+        return self.pairs.filter(self.pairs["step"] >= self.steady)
+
+    def by_rank(self) -> list[dict[str, Any]]:
+        """Return what each rank sent in the compared steps: payload, messages and stream, predicted and measured."""
+        import polars as pl
+
+        sums = [pl.col(name).sum() for name in self.pairs.columns if name not in ("step", "src", "dst")]
+        rows = self.compared().group_by("src").agg(sums).sort("src").rename({"src": "rank"}).to_dicts()
+        for row in rows:
+            if not self.captured:
+                row.update({key: None for key in row if key.endswith("_captured")})
+        return rows
+
+    @property
+    def captured(self) -> bool:
+        """Return whether there is a capture to compare with."""
+        return bool(self.pairs["stream_captured"].null_count() < self.pairs.height)
+
+    def total(self, name: str) -> int | None:
+        """Return the sum of a column over the compared steps, None where nothing was counted."""
+        column = self.compared()[name]
+        return None if column.null_count() == len(column) else int(column.sum())
+
+    def verdict(self) -> dict[str, Any]:
+        """Return the largest relative difference of each kind, and whether each is within its aim.
+
+        ``payload`` is of the worst rank (by sockets: stream bytes; by capture: bytes of tensors), ``pairs`` how many pairs differ
+        at all, ``messages`` the total missed, ``frames`` of the frame bytes of all ranks.
+        """
+        rows = self.compared()
+        worst = {}
+        for kind, measured in (("stream", "stream_sockets"), ("payload", "payload_captured")):
+            worst[kind] = None if rows[measured].null_count() else _worst(self.by_rank(), f"{kind}_predicted", measured)
+        messages = None
+        if self.captured:
+            messages = int((rows["messages_captured"] - rows["messages_predicted"]).abs().sum())
+        frames = None
+        if self.captured:
+            frames = _off(self.total("frame_bytes_predicted") or 0, self.total("frame_bytes_captured") or 0)
+        counts = None
+        if self.captured:
+            counts = int((rows["stream_captured"] - rows["stream_sockets"]).abs().sum())
+        stream = worst["stream"] or 0.0
+        payload = worst["payload"] if worst["payload"] is not None else stream
+        return {
+            "stream_worst_rank": worst["stream"], "payload_worst_rank": worst["payload"],
+            "pairs_different": int((rows["stream_predicted"] != rows["stream_sockets"]).sum()), "pairs": rows.height,
+            "messages_missed": messages, "frame_bytes_off": frames, "capture_minus_sockets_bytes": counts,
+            "payload_within_aim": stream <= PAYLOAD_AIM and payload <= PAYLOAD_AIM,
+            "messages_exact": None if messages is None else messages == 0,
+            "frames_within_aim": None if frames is None else frames <= FRAMES_AIM,
+            "loss_falls": len(self.losses) > 1 and self.losses[-1] < self.losses[0],
+        }  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {
+            "mode": self.mode, "said": self.said, "network": self.network, "prediction": self.prediction, "ranks": self.ranks,
+            "steps": self.steps, "first_compared_step": self.steady, "losses": list(self.losses), "verdict": self.verdict(),
+            "per_rank": self.by_rank(), "interfaces": list(self.interfaces), "setup_bytes": self.setup_bytes,
+            "store_bytes": self.store_bytes, "phases": list(self.phases), "dropped_packets": self.dropped,
+            "seconds": self.seconds, "notes": list(self.notes), "pairs": self.pairs.to_dicts(),
+        }  # fmt: skip
+
+
+def _worst(rows: list[dict[str, Any]], predicted: str, measured: str) -> float:
+    return max((_off(row[predicted], row[measured]) for row in rows), default=0.0)
+
+
+def _off(predicted: int, measured: int) -> float:
+    return abs(measured - predicted) / max(predicted, 1) if predicted or measured else 0.0

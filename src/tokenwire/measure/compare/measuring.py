@@ -1,0 +1,210 @@
+"""A measurement from plan to table: hosts stand up, ranks train, all is counted, prediction is put beside it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenwire.collectives.gloo import on_connections
+from tokenwire.errors import InputError
+from tokenwire.measure.compare.frames import FRAME_HEADER, frames
+from tokenwire.measure.compare.measured import by_capture, by_interface, by_sockets
+from tokenwire.measure.compare.measurement import Measurement
+from tokenwire.measure.compare.predicted import by_phase, joined, of_calls, of_step, of_zero
+from tokenwire.measure.counting.capture import Listening, capturing
+from tokenwire.measure.counting.streams import Stream, streams
+from tokenwire.measure.dryrun.record import require_torch
+from tokenwire.measure.hosts import Network, NetworkConfig, network
+from tokenwire.measure.training.job import STARTING, Job, require_tokens
+from tokenwire.measure.training.modes import Mode, own_mode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tokenwire.collectives.tables import Table
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan import Plan
+
+MOST_STEPS = 1000
+LARGEST = 50_000_000
+"""Parameters of the largest model: every rank may hold it, its gradients and two moments."""
+_BINS = 60
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run: the network, optimizer steps, seconds until it is given up, whether packets are captured."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    steps: int = 5
+    timeout: float = 300.0
+    capture: bool = True
+    learning_rate: float = 3e-3
+    fails: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``InputError`` for what cannot be."""
+        if not STARTING < self.steps <= MOST_STEPS:
+            raise InputError(f"steps = {self.steps}", rule=f"the first {STARTING} set torch up, so {STARTING + 1} to {MOST_STEPS:,}",
+                             nearest=str(min(max(self.steps, STARTING + 1), MOST_STEPS)))  # fmt: skip
+
+
+def measure(
+    arch: Architecture, plan: Plan, ids: Any, settings: Settings, mode: Mode | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Measurement:  # fmt: skip
+    """Train for real and return prediction and measurement side by side.
+
+    ``ids`` int[tokens] of the text; ``mode`` what is done besides the plan (None: only the plan). Raises ``InputError`` for what
+    cannot be run, a rank that fails, a run that takes too long; ``MissingExtra`` without torch. Nothing is left behind.
+    """
+    require_torch("a real run")
+    _check(arch, plan, ids, settings)
+    chosen, began, tell = mode or own_mode(plan), time.monotonic(), note or (lambda _: None)
+    with tempfile.TemporaryDirectory(prefix="tokenwire-measure-") as name:
+        folder = Path(name)
+        with network(settings.network) as net:
+            tell(f"{chosen.said}: {net.said}")
+            job = Job(
+                arch, plan, np.asarray(ids, dtype=np.int64), settings.steps, tuple(host.address for host in net.hosts),
+                net.hosts[0].interface, net.store_port, net.kind == "loopback", zero=chosen.zero,
+                sequence_parallel=chosen.sequence_parallel, learning_rate=settings.learning_rate,
+                timeout=min(settings.timeout, 300.0), fails=settings.fails,
+            )  # fmt: skip
+            from tokenwire.measure.training.running import run
+
+            with capturing(net, folder) if settings.capture else nullcontext(Listening()) as heard:
+                runs = run(job, net, folder, settings.timeout, tell)
+        found = streams(heard.files, net.store_port)[0] if heard.files else None
+    tell("comparing")
+    return _measurement(arch, plan, chosen, settings, net, runs, found, heard.dropped, time.monotonic() - began)
+
+
+def _check(arch: Architecture, plan: Plan, ids: Any, settings: Settings) -> None:
+    from tokenwire.measure.dryrun.torch_model import require_plain
+    from tokenwire.model.parameters import parameters
+
+    require_plain(arch)
+    require_tokens(ids, plan)
+    total = parameters(arch).total
+    if total > LARGEST:
+        raise InputError(f"model {arch.name} of {total:,} parameters", where="[model]",
+                         rule=f"a real run on one machine holds it once a rank, at most {LARGEST:,}",
+                         nearest='preset = "dante"')  # fmt: skip
+    if plan.world != settings.network.ranks:
+        raise InputError(f"a plan of {plan.world:,} ranks", rule=f"does not go with {settings.network.ranks} hosts",
+                         nearest=f"--ranks {plan.world}")  # fmt: skip
+    highest = int(np.max(ids, initial=0))
+    if highest >= arch.vocabulary_size:
+        raise InputError(f"token id {highest:,}", where="[tokenizer]",
+                         rule=f"the model's embedding has only {arch.vocabulary_size:,} rows")  # fmt: skip
+
+
+def _measurement(
+    arch: Architecture, plan: Plan, mode: Mode, settings: Settings, net: Network, runs: list[dict[str, Any]],
+    found: list[Stream] | None, dropped: int, seconds: float,
+) -> Measurement:  # fmt: skip
+    from tokenwire.step import operations
+
+    table = operations(arch, plan)
+    recorded = of_calls([run["calls"] for run in runs])
+    predicted, said = of_step(table, plan), "the step table"
+    if mode.predicted == "table+zero":
+        predicted, said = joined(predicted, of_zero(arch, plan.world)), "the step table and ZeroRedundancyOptimizer's broadcasts"
+    elif mode.predicted == "recorded":
+        predicted, said = recorded, "the calls that torch made in the last step: no dialect describes this mode"
+    marks = runs[0]["marks"]
+    counted = [(mark, by_sockets(runs, mark), by_capture(found, runs, mark) if found is not None else None)
+               for mark in range(1, len(marks))]  # fmt: skip
+    notes = []
+    if dropped:
+        notes.append(f"the capture missed {dropped:,} packets: what it says is too little")
+    if mode.predicted == "recorded" and settings.steps < STARTING + 2:
+        notes.append("the one step compared is the one that was recorded")
+    windows = by_interface_total(runs, len(marks) - 1)
+    return Measurement(
+        mode=mode.name, said=mode.said, network=net.said, prediction=said, ranks=plan.world, steps=settings.steps,
+        steady=STARTING + 1, losses=_losses(runs), pairs=_rows(counted, predicted, recorded, settings, net.kind),
+        interfaces=windows if net.kind == "namespaces" else (), setup_bytes=_at_first(runs, "connections"),
+        store_bytes=_store(runs), phases=tuple(by_phase(table, plan)),
+        bursts=_bursts(found, runs, len(marks) - 1), dropped=dropped, seconds=seconds, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _rows(
+    counted: list[tuple[int, Any, Any]], predicted: Table, recorded: Table, settings: Settings, kind: str
+) -> pl.DataFrame:
+    import polars as pl
+
+    wanted, made = ({(src, dst): (payload, count) for src, dst, payload, count in table.tolist()} for table in (predicted, recorded))
+    stream = on_connections(predicted)
+    estimated = frames(predicted, settings.network.mtu if kind == "namespaces" else 65_536)
+    rows = []
+    for step, sockets, capture in counted:
+        pairs = sorted({*stream, *(pair for pair, size in sockets["sent"].items() if size)})
+        for pair in pairs:
+            payload, count = wanted.get(pair, (0, 0))
+            last = step == counted[-1][0]
+            said = made.get(pair, (0, 0)) if last else (None, None)
+            heard = {name: (None if capture is None else capture[name][pair])
+                     for name in ("payload", "messages", "stream_bytes", "frames", "frame_bytes")}  # fmt: skip
+            rows.append((
+                step, *pair, payload, said[0], heard["payload"], count, said[1], heard["messages"], stream.get(pair, 0),
+                sockets["sent"][pair], sockets["received"][pair], heard["stream_bytes"], estimated.get(pair, 0), heard["frames"],
+                stream.get(pair, 0) + FRAME_HEADER * estimated.get(pair, 0), heard["frame_bytes"], sockets["resent"][pair],
+            ))  # fmt: skip
+    names = ("step", "src", "dst", "payload_predicted", "payload_recorded", "payload_captured", "messages_predicted",
+             "messages_recorded", "messages_captured", "stream_predicted", "stream_sockets", "stream_received", "stream_captured",
+             "frames_predicted", "frames_captured", "frame_bytes_predicted", "frame_bytes_captured", "resent")  # fmt: skip
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
+
+
+def by_interface_total(runs: list[dict[str, Any]], last: int) -> tuple[dict[str, int], ...]:
+    """Return for each rank what its interface sent and received over all steps, the store's talk included."""
+    sums: list[dict[str, int]] = [{"rank": run["rank"]} for run in runs]
+    for mark in range(1, last + 1):
+        for total, counts in zip(sums, by_interface(runs, mark), strict=True):
+            for key, value in counts.items():
+                total[key] = total.get(key, 0) + value
+    return tuple(sums)
+
+
+def _losses(runs: list[dict[str, Any]]) -> tuple[float, ...]:
+    steps = zip(*(run["losses"] for run in runs), strict=True)
+    return tuple(float(np.mean([loss for loss in step if loss is not None])) for step in steps)
+
+
+def _at_first(runs: list[dict[str, Any]], kind: str) -> int:
+    return sum(connection["sent"] for run in runs for connection in run["marks"][0][kind])
+
+
+def _store(runs: list[dict[str, Any]]) -> int:
+    return sum(connection["sent"] for run in runs for connection in run["marks"][-1]["store"])
+
+
+def _bursts(found: list[Stream] | None, runs: list[dict[str, Any]], mark: int) -> tuple[dict[str, Any], ...]:
+    """Return frame bytes of the last step but one by pair over time: ``src``, ``dst``, ``bins`` of ``width_s`` from its start."""
+    if not found:
+        return ()
+    from tokenwire.measure.compare.measured import owners
+
+    mark = max(mark - 1, 1)
+    owner = owners(runs, mark)
+    first = min(run["marks"][mark]["began_ns"] for run in runs)
+    last = max(run["marks"][mark]["ended_ns"] for run in runs)
+    edges = np.linspace(first, max(last, first + 1), _BINS + 1)
+    out: dict[tuple[int, int], Any] = {}
+    for stream in found:
+        pair = (owner.get((stream.source, stream.target), -1), owner.get((stream.target, stream.source), -1))
+        if -1 not in pair:
+            out[pair] = out.get(pair, 0) + np.histogram(stream.time, edges, weights=stream.frame)[0]
+    width = (edges[1] - edges[0]) / 1e9
+    return tuple({"src": src, "dst": dst, "width_s": float(width), "bins": [int(x) for x in bins]}
+                 for (src, dst), bins in sorted(out.items()) if bins.sum())  # fmt: skip

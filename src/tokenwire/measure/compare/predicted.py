@@ -1,0 +1,91 @@
+"""From calls to messages between ranks: the step table, or the calls of a run, through gloo's models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenwire.collectives.gloo import messages
+from tokenwire.collectives.gloo.pairs import pairs, summed
+from tokenwire.collectives.tables import Table
+from tokenwire.measure.training.zero import broadcasts
+from tokenwire.units import ITEM_BYTES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan import Plan
+
+OUTSIDE = ("setup",)
+"""Phases that are not of a step."""
+
+
+def of_step(operations: pl.DataFrame, plan: Plan) -> Table:
+    """Return who sends what to whom in one step (``PAIRS`` of ranks), by the step table."""
+    return _together(_by_rank(row, plan) for row in operations.iter_rows(named=True) if row["phase"] not in OUTSIDE)
+
+
+def by_phase(operations: pl.DataFrame, plan: Plan) -> list[dict[str, Any]]:
+    """Return payload bytes of all ranks by phase and group, in the order of the table."""
+    out: dict[tuple[str, str], int] = {}
+    for row in operations.iter_rows(named=True):
+        if row["phase"] not in OUTSIDE and row["op"] != "recv":
+            key = (row["phase"], row["group"])
+            out[key] = out.get(key, 0) + int(_by_rank(row, plan)["payload"].sum())
+    return [{"phase": phase, "group": group, "payload_bytes": size} for (phase, group), size in out.items() if size]
+
+
+def of_calls(calls: Iterable[Iterable[Mapping[str, Any]]]) -> Table:
+    """Return the same of the calls that each rank made, in the order of ranks; a group's calls are read off its first rank."""
+    parts = []
+    for rank, own in enumerate(calls):
+        for call in own:
+            members = sorted(int(member) for member in call["members"])
+            item = int(ITEM_BYTES[call["dtype"]])
+            size = int(call["elements"]) * item
+            if call["op"] == "send":
+                parts.append(_named(messages("send", 2, size), [rank, int(call["peer"])], 1))
+            elif call["op"] != "recv" and members[0] == rank and len(members) > 1:
+                parts.append(_named(messages(call["op"], len(members), size, item=item, root=int(call.get("root") or 0)), members, 1))
+    return _together(parts)
+
+
+def of_zero(arch: Architecture, n: int) -> Table:
+    """Return who sends what when each rank broadcasts the parameters that it has updated."""
+    parts = [_named(messages("broadcast", n, size, root=owner), list(range(n)), count)
+             for owner, size, count in broadcasts(arch, n)]  # fmt: skip
+    return _together(parts)
+
+
+def joined(*tables: Table) -> Table:
+    """Return several tables as one, a row a pair."""
+    return _together(tables)
+
+
+def _by_rank(row: Mapping[str, Any], plan: Plan) -> Table:
+    op, stage, count, size = row["op"], int(row["stage"]), int(row["count"]), int(row["bytes"])
+    if op == "recv":
+        return pairs([], [], [], [])
+    if op == "send":
+        per_stage = plan.world // plan.pp
+        src = stage * per_stage + np.arange(per_stage, dtype=np.int64)
+        return pairs(src, src + (int(row["peer"]) - stage) * per_stage, size * count, count)
+    parts = []
+    for members in plan.groups(row["group"], stage):
+        if plan.stage_of(int(members[0])) == stage and len(members) > 1:
+            item = max(1, size // max(1, int(row["elements"])))
+            parts.append(_named(messages(op, len(members), size, item=item), members, count))
+    return _together(parts)
+
+
+def _named(table: Table, members: Any, count: int) -> Table:
+    ranks = np.asarray(members, dtype=np.int64)
+    return pairs(ranks[table["src"]], ranks[table["dst"]], table["payload"] * count, table["messages"] * count)
+
+
+def _together(parts: Iterable[Table]) -> Table:
+    kept = [part for part in parts if part.size]
+    return summed(np.concatenate(kept)) if kept else pairs([], [], [], [])
