@@ -134,9 +134,11 @@ def misses(rows: list[Measured]) -> str:
     far = [one for one in rows if one.size > LARGE and abs(one.error) > 0.25]
     out = [f"{len(far)} of {sum(one.size > LARGE for one in rows)} rows above 16 MiB are off by more than 25 %:", "",
            "| table | nodes | size | measured | estimated | error | with Simple |", "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for o in sorted(far, key=lambda one: -abs(one.error)):
-        out.append(f"| {o.table} | {o.nodes} | {format_bytes(o.size, binary=True)} | {o.measured:.3g} | {o.chosen:.3g} ({o.picked}) | "
-                   f"{o.error:+.0%} | {o.simple_error:+.0%} |")  # fmt: skip
+    out += [
+        f"| {o.table} | {o.nodes} | {format_bytes(o.size, binary=True)} | {o.measured:.3g} | {o.chosen:.3g} ({o.picked}) | "
+        f"{o.error:+.0%} | {o.simple_error:+.0%} |"
+        for o in sorted(far, key=lambda one: -abs(one.error))
+    ]
     return "\n".join(out)
 
 

@@ -90,8 +90,8 @@ def sc21(folder: Path) -> Iterator[Row]:
     """Yield the runs of Narayanan et al. 2021; seconds follow from their FLOPs: 96·B·s·l·h²·(1 + s/6h + V/16lh), recompute counted."""
     micro = {"1.7B": 16, "7.5B": 4, "39.1B": 4, "145.6B": 4, "529.6B": 1}  # not in the table: assumed
     for r in read(folder, "megatron_sc21.csv"):
-        h, l, B, s, V, g = (int(r[key]) for key in ("hidden", "layers", "global_batch", "seq", "vocab", "gpus"))
-        flops = 96 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h))
+        h, L, B, s, V, g = (int(r[key]) for key in ("hidden", "layers", "global_batch", "seq", "vocab", "gpus"))
+        flops = 96 * B * s * L * h * h * (1 + s / (6 * h) + V / (16 * L * h))
         tp, pp = int(r["tp"]), int(r["pp"])
         dp = g // (tp * pp)
         b = micro[r["model"]]
@@ -99,14 +99,14 @@ def sc21(folder: Path) -> Iterator[Row]:
             b //= 2
         plan = {"dialect": "megatron", "tp": tp, "pp": pp, "recompute_granularity": "full", "recompute_method": "uniform",
                 "recompute_num_layers": 1, "grad_reduce_in_fp32": True}  # fmt: skip
-        yield Row(f"SC21 {r['model']}", gpt(r["model"], int(r["heads"]), h, l, V), {"sequence_length": s, "global_batch": B, "micro_batch": b, "precision": "fp16"},
+        yield Row(f"SC21 {r['model']}", gpt(r["model"], int(r["heads"]), h, L, V), {"sequence_length": s, "global_batch": B, "micro_batch": b, "precision": "fp16"},
                   plan, a100(g), g, flops / (g * float(r["measured_tflops_per_gpu"]) * 1e12))  # fmt: skip
 
 
 def seqpar(folder: Path) -> Iterator[Row]:
     """Yield the runs of Korthikanti et al. 2022: full recomputation, and sequence parallelism with selective recomputation."""
     for r in read(folder, "megatron_seqpar.csv"):
-        h, l, g = int(r["hidden"]), int(r["layers"]), int(r["gpus"])
+        h, L, g = int(r["hidden"]), int(r["layers"]), int(r["gpus"])
         base = {"dialect": "megatron", "tp": int(r["tp"]), "pp": int(r["pp"]), "vpp": int(r["interleave"])}
         full = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
         kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -115,7 +115,7 @@ def seqpar(folder: Path) -> Iterator[Row]:
         )
         training = {"sequence_length": int(r["seq"]), "global_batch": int(r["global_batch"]), "micro_batch": int(r["micro_batch"]), "precision": "fp16"}
         for title, column, more in kinds:
-            yield Row(f"{r['model']} {title}", gpt(r["model"], int(r["heads"]), h, l, int(r["vocab"])), training, base | more, a100(g), g, float(r[column]))
+            yield Row(f"{r['model']} {title}", gpt(r["model"], int(r["heads"]), h, L, int(r["vocab"])), training, base | more, a100(g), g, float(r[column]))
 
 
 def error(row: Row, seconds: float) -> float:

@@ -49,7 +49,7 @@ def golden_run(row: Mapping[str, Any]) -> Run:
     ('encoder-num-layers: an encoder and a decoder (T5)',)
     """
     args, family = row["args"], str(row.get("family", ""))
-    named = {"case": str(row.get("case", "")), "kind": kind(args, family), "platform": str(row.get("platform", "")),
+    named: dict[str, Any] = {"case": str(row.get("case", "")), "kind": kind(args, family), "platform": str(row.get("platform", "")),
              "variant": str(row.get("variant", "")), "measured": _measured(row)}  # fmt: skip
     why = reasons(args, family)
     if why:
@@ -145,9 +145,9 @@ def b200_run(row: Mapping[str, str]) -> Run:
     experts = name.startswith("deepseek")
     measured = {"peak_bytes": float(row["measured_peak_alloc_gib"]) * GIB, "step_seconds": float(row["measured_step_ms"]) / 1e3,
                 "peer_peak_bytes": float(row["simumax_peak_gib"]) * GIB}  # fmt: skip
-    named = {"case": row["case"], "kind": "MoE, MLA" if experts else "GPT", "platform": "dgx_b200", "variant": "", "measured": measured}
+    named: dict[str, Any] = {"case": row["case"], "kind": "MoE, MLA" if experts else "GPT", "platform": "dgx_b200", "variant": "", "measured": measured}
     if name not in MODELS:
-        return Run(**named, reasons=(f"model = {name}: its shape is not known here",))  # type: ignore[arg-type]
+        return Run(**named, reasons=(f"model = {name}: its shape is not known here",))
     size = {key: int(row[key]) for key in ("layers", "seq", "micro_batch", "micro_batches", "tp", "pp", "dp", "cp", "ep", "gpus")}
     plan: dict[str, Any] = {
         "dialect": "megatron", **{key: size[key] for key in ("tp", "pp", "cp", "ep")}, "use_distributed_optimizer": True,
@@ -164,4 +164,4 @@ def b200_run(row: Mapping[str, str]) -> Run:
     model = {**MODELS[name], "name": name, "layers": size["layers"], "max_positions": size["seq"]}
     software = {"gpu": "B200", "attention_dropout": 0.0, "hidden_dropout": 0.0, "attention_backend": "fused"}
     sections_ = {"model": model, "training": training, "plan": plan, "cluster": {"gpus": size["gpus"]}}
-    return Run(**named, sections=sections_, software=software)  # type: ignore[arg-type]
+    return Run(**named, sections=sections_, software=software)

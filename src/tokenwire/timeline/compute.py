@@ -116,8 +116,11 @@ def _is_last(plan: Plan, stage: Stage, chunk: int) -> bool:
     return chunk == len(stage.chunks) - 1
 
 
+_NOT_AGAIN = Again()
+
+
 def _add(
-    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = Again()
+    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = _NOT_AGAIN
 ) -> None:  # fmt: skip
     for o in operators:
         each, how = seconds(o, gpu, precision)

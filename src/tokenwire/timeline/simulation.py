@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from tokenwire.errors import InputError
 from tokenwire.step.schedules import Action, Schedule, schedule
@@ -50,7 +51,7 @@ def pipeline(
     if name in REPEATS and micro_batches > (FILL + 3) * period and micro_batches % period == 0:
         first = FILL * period
         runs = [play(_schedule(name, ranks, first + i * period, chunks, group), durations, send) for i in range(3)]
-        steps = [[b - a for a, b in zip(x.ends, y.ends, strict=True)] for x, y in zip(runs, runs[1:], strict=False)]
+        steps = [[b - a for a, b in zip(x.ends, y.ends, strict=True)] for x, y in pairwise(runs)]
         if all(abs(a - b) <= 1e-9 * max(abs(a), 1e-12) for a, b in zip(*steps, strict=True)):
             more = (micro_batches - first - 2 * period) / period
             ends = tuple(end + more * step for end, step in zip(runs[2].ends, steps[1], strict=True))

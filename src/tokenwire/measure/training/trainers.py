@@ -103,7 +103,7 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
         else:
             finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
-        return total / labels.numel()
+        return float(total / labels.numel())
 
     return step
 
