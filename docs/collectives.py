@@ -100,7 +100,7 @@ def _cells(found: list[Measured]) -> str:
     m, w = summary([one.error for one in large])
     worst = max(large, key=lambda one: abs(one.error))
     sm, sw = summary([one.simple_error for one in large])
-    where = f"{worst.nodes} nodes, {format_bytes(worst.size, binary=True)}"
+    where = f"{worst.nodes} node{'s' * (worst.nodes > 1)}, {format_bytes(worst.size, binary=True)}"
     return f"{len(large)} | {m:.1%} | {w:.0%} ({where}) | {sm:.1%} | {sw:.0%}"
 
 
@@ -112,7 +112,14 @@ def by_scale(rows: list[Measured]) -> str:
         out += [f"| {table} | {n} | {_cells([one for one in own if one.nodes == n])} |" for n in dict.fromkeys(o.nodes for o in own)]
         out.append(f"| **{table}** | all | {_cells(own)} |")
     out.append(f"| **all** | all | {_cells(rows)} |")
+    own = [one._replace(table="as H800", chosen=_one_node(one.size), simple=_one_node(one.size, "NCCL_PROTO=Simple"))
+           for one in rows if one.nodes == 1]  # fmt: skip
+    out.append(f"| not counted: one node as H800 | 1 | {_cells(own)} |")
     return "\n".join(out)
+
+
+def _one_node(size: int, *settings: str) -> float:
+    return choose(Machine("hopper", nvlink_rate=200e9), "all_gather", size, read_overrides(settings)).busbw / 200e9
 
 
 def by_size(rows: list[Measured]) -> str:

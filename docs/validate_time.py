@@ -19,6 +19,7 @@ from tokenwire.model.architecture import Architecture, Attention, FeedForward, L
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.step import operations
 from tokenwire.timeline import StepTime, accelerator, step_time
+from tokenwire.timeline.compute import AttentionKind
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,14 @@ class Row:
     gpus: int
     measured: float
     peer: float | None = None
+    attention: AttentionKind = "flash"
 
-    def predicted(self, sustained: float | None = None, *, tables: bool = True) -> StepTime:
-        """Return the prediction; ``sustained`` replaces the machine's own factor, ``tables`` False leaves its measurements out."""
+    def predicted(self, factors: tuple[float, float] | None = None, *, tables: bool = True) -> StepTime:
+        """Return the prediction; ``factors`` replace the machine's own, ``tables`` False leaves its measurements out."""
         plan = resolve(read_plan(self.plan), TrainingConfig(**self.training), self.arch, self.gpus)
         gpu = accelerator(self.facts.gpu, self.facts.peak_flops, measured=tables)
-        gpu = gpu if sustained is None else replace(gpu, sustained=sustained)
-        return step_time(self.arch, plan, operations(self.arch, plan), self.facts, gpu=gpu)
+        gpu = gpu if factors is None else replace(gpu, sustained=factors[0], beside=factors[1])
+        return step_time(self.arch, plan, operations(self.arch, plan), self.facts, gpu=gpu, attention=self.attention)
 
 
 def read(folder: Path, name: str) -> list[dict[str, str]]:
@@ -100,7 +102,7 @@ def sc21(folder: Path) -> Iterator[Row]:
         plan = {"dialect": "megatron", "tp": tp, "pp": pp, "recompute_granularity": "full", "recompute_method": "uniform",
                 "recompute_num_layers": 1, "grad_reduce_in_fp32": True}  # fmt: skip
         yield Row(f"SC21 {r['model']}", gpt(r["model"], int(r["heads"]), h, L, V), {"sequence_length": s, "global_batch": B, "micro_batch": b, "precision": "fp16"},
-                  plan, a100(g), g, flops / (g * float(r["measured_tflops_per_gpu"]) * 1e12))  # fmt: skip
+                  plan, a100(g), g, flops / (g * float(r["measured_tflops_per_gpu"]) * 1e12), None, "unfused")  # fmt: skip
 
 
 def seqpar(folder: Path) -> Iterator[Row]:
@@ -115,7 +117,7 @@ def seqpar(folder: Path) -> Iterator[Row]:
         )
         training = {"sequence_length": int(r["seq"]), "global_batch": int(r["global_batch"]), "micro_batch": int(r["micro_batch"]), "precision": "fp16"}
         for title, column, more in kinds:
-            yield Row(f"{r['model']} {title}", gpt(r["model"], int(r["heads"]), h, L, int(r["vocab"])), training, base | more, a100(g), g, float(r[column]))
+            yield Row(f"{r['model']} {title}", gpt(r["model"], int(r["heads"]), h, L, int(r["vocab"])), training, base | more, a100(g), g, float(r[column]), None, "unfused")
 
 
 def error(row: Row, seconds: float) -> float:

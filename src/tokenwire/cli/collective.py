@@ -75,7 +75,9 @@ def _on_links(
 ) -> None:  # fmt: skip
     from tokenwire.cli.output import print_json, print_table, write_table
     from tokenwire.collectives import reading
+    from tokenwire.report.rooms.collective import check_topology
 
+    check_topology(topology)
     _refuse(foreign, "is for a cluster", "--topology dgx-h100-superpod")
     asked = reading.read(op, algorithm, ranks, size, topology or "switch", link or "400 Gb/s", latency or "500 ns",
                          1 if chunks is None else chunks)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,3 +48,10 @@ def write_table(frame: pl.DataFrame, *, csv: str | None = None, parquet: str | N
         with whole_or_nothing(parquet) as file:
             frame.write_parquet(file)
     return bool(csv or parquet)
+
+
+def progress() -> Callable[[str], None] | None:
+    """Return what says how far something is, on a line of standard error that is written over; None but on a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda said: print(f"\r\033[K{said[:79]}", end="", file=sys.stderr, flush=True)

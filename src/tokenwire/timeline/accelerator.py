@@ -42,7 +42,8 @@ class Tables:
 class Accelerator:
     """One kind of GPU. Rates in FLOP/s and bytes/s; ``matmul`` and ``attention`` are shares of the peak reached at best.
 
-    ``sustained`` is the speed of kernels in a long run over that of the same kernels measured alone (1: nothing known).
+    ``sustained`` is the speed of products in a long run over that of the same products measured alone (1: nothing known), ``beside``
+    the share of the time of a call that products running beside it lose to it (0: calls take nothing from them).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Accelerator:
     network_rate: float = 0.0
     network: dict[str, CallCost] = field(default_factory=dict, hash=False)
     sustained: float = 1.0
+    beside: float = 0.0
     source: str = ""
 
     def peak(self, precision: str) -> float:
@@ -96,7 +98,8 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     sources = _read("gpus")["sources"]
     out = Accelerator(
         gpu, peaks, parse_rate(facts["memory_rate"]), facts["processors"], facts["matmul"],
-        (facts["attention"][0], facts["attention"][1]), source="; ".join(sources[key] for key in sources),
+        (facts["attention"][0], facts["attention"][1]), sustained=facts.get("sustained", 1.0), beside=facts.get("beside", 0.0),
+        source="; ".join(sources[key] for key in sources),
     )  # fmt: skip
     return _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
 
@@ -135,7 +138,7 @@ def _with_tables(out: Accelerator, name: str) -> Accelerator:
         out, memory_rate=parse_rate(memory["rate"]), kernel_seconds=parse_seconds(memory["latency"]),
         memory_shares=memory["shares"], network_rate=parse_rate(network["rate"]), network=calls,
         tables=Tables(facts["source"], parse_flops(facts["peak"]), matmul, grouped, attention),
-        sustained=facts.get("sustained", 1.0), source=facts["source"],
+        sustained=facts.get("sustained", 1.0), beside=facts.get("beside", 0.0), source=facts["source"],
     )  # fmt: skip
 
 

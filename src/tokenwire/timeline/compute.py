@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.model.tensors import layer_tensors
@@ -27,7 +28,10 @@ from tokenwire.timeline.operators import (
 )
 from tokenwire.timeline.recompute import Again, again
 
+AttentionKind = Literal["flash", "unfused"]
+ONCE = Again()
 PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "head")
+"""What the seconds of a layer are told by; ``core`` is attention between its projections."""
 
 
 @dataclass
@@ -64,9 +68,9 @@ def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How |
 
     >>> from tokenwire.timeline.accelerator import accelerator
     >>> o = Operator("up", "feed_forward", "matmul", "forward", 2.0 * 4096**3, 3 * 2.0 * 4096**2, m=4096, k=4096, n=4096)
-    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.799)
+    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.679)
     >>> round(t * 1e3, 3), how
-    (0.551, 'generic')
+    (0.649, 'generic')
     """
     moved = gpu.memory_seconds(o.bytes, o.share, o.kernels if o.kind == "memory" else 0)
     if o.kind == "memory":
@@ -83,8 +87,8 @@ def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How |
     return max(o.flops / (peak * share * gpu.sustained), moved), how
 
 
-def shapes_of(arch: Architecture, plan: Plan) -> Shapes:
-    """Return what a rank of the plan works on."""
+def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash") -> Shapes:
+    """Return what a rank of the plan works on; ``attention`` says whether its scores are ever written to memory."""
     config, training = plan.config, plan.training
     padded = getattr(config, "moe_pad_expert_input_to_capacity", False)
     ulysses = config.dialect == "deepspeed" or getattr(config, "cp_comm_type", "p2p") in ("a2a", "a2a+p2p")
@@ -92,13 +96,15 @@ def shapes_of(arch: Architecture, plan: Plan) -> Shapes:
         training.micro_batch * training.sequence_length // plan.cp, training.sequence_length, training.micro_batch,
         arch.hidden_size, plan.tp, plan.cp, plan.ep, plan.etp, plan.sequence_parallel,
         getattr(config, "moe_expert_capacity_factor", None) if padded else None, ulysses and plan.cp > 1,
-        4.0 if training.precision == "fp32" else 2.0,
+        attention == "unfused", 4.0 if training.precision == "fp32" else 2.0,
     )  # fmt: skip
 
 
-def chunk_work(arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage, chunk: int) -> Work:
+def chunk_work(
+    arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage, chunk: int, attention: AttentionKind = "flash"
+) -> Work:
     """Return the work of one virtual stage for one micro-batch."""
-    z, out = shapes_of(arch, plan), Work()
+    z, out = shapes_of(arch, plan, attention), Work()
     precision = plan.training.precision
     layers = stage.chunks[chunk]
     kinds = Counter((arch.layers[i], redo) for i, redo in zip(layers, again(plan.config, layers), strict=True))
@@ -116,11 +122,8 @@ def _is_last(plan: Plan, stage: Stage, chunk: int) -> bool:
     return chunk == len(stage.chunks) - 1
 
 
-_NOT_AGAIN = Again()
-
-
 def _add(
-    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = _NOT_AGAIN
+    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = ONCE
 ) -> None:  # fmt: skip
     for o in operators:
         each, how = seconds(o, gpu, precision)

@@ -67,6 +67,7 @@ class Shapes:
     sequence_parallel: bool = False
     capacity_factor: float | None = None
     ulysses: bool = False
+    unfused: bool = False
     item: float = 2.0
 
     @property
@@ -151,6 +152,9 @@ def _core(z: Shapes, heads: int, kv: int, d: int, d_v: int, window: int | None) 
     """Yield causal attention of a rank: its heads over the whole sequence, 1/c of the work with context parallelism."""
     a, g = max(heads // z.tp, 1), max(kv // z.tp, 1)
     b, s = z.micro_batch, z.sequence
+    if z.unfused:
+        yield from _written_out(z, a, d, d_v)
+        return
     seen = s / 2 if window is None or window >= s else window * (1 - window / (2 * s))
     flops = 2.0 * b * a * s * seen * (d + d_v) / z.cp
     if z.ulysses:
@@ -159,6 +163,21 @@ def _core(z: Shapes, heads: int, kv: int, d: int, d_v: int, window: int | None) 
     moved = z.item * b * s * (2 * a * d + g * (d + d_v)) / (1 if z.ulysses else z.cp)
     yield Operator("core attention", "core", "attention", "forward", flops, moved, b, s, a, g, d, d_v)
     yield Operator("core attention", "core", "attention", "input", 2.5 * flops, 2 * moved, b, s, a, g, d, d_v)
+
+
+def _written_out(z: Shapes, a: int, d: int, d_v: int) -> Iterator[Operator]:
+    """Yield attention whose scores are written to memory: all s² of them, none skipped.
+
+    Scale, mask and softmax read and write each (4 bytes), dropout too, with a mask (5); backward 5 and 6.
+    """
+    scores = z.micro_batch * a * z.sequence**2 / z.cp
+    for name, k, n in (("scores", d, z.sequence), ("values", z.sequence, d_v)):
+        for o in _grouped(name, z.micro_batch * a, z.sequence // z.cp, k, n, z.item):
+            # Both factors are activations: two gradients, neither of a weight.
+            yield o._replace(part="core", phase="forward" if o.phase == "forward" else "input")
+    yield Operator("softmax", "core", "memory", "forward", 0, 2 * z.item * scores)
+    yield Operator("dropout of scores", "core", "memory", "forward", 0, (2 * z.item + 1) * scores)
+    yield Operator("softmax and dropout", "core", "memory", "input", 0, (5 * z.item + 1) * scores, kernels=2)
 
 
 def _attention(x: Attention, z: Shapes) -> Iterator[Operator]:

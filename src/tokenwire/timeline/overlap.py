@@ -1,7 +1,8 @@
 """What a rank waits for: the seconds of communication that no computation hides, by each framework's own flags.
 
 Communication of c seconds in u pieces beside w seconds of work leaves max(c/u, c - w) exposed: the first piece (or the last) has
-nothing to hide behind, and what is longer than the work stays over.
+nothing to hide behind, and what is longer than the work stays over. A call that runs beside a product takes processors, memory and
+power from it: the product lasts ``beside`` times the hidden seconds longer.
 """
 
 from __future__ import annotations
@@ -48,29 +49,33 @@ def exposed(c: float, work: float, pieces: int) -> float:
     return max(c / max(pieces, 1), c - work) if c > 0 else 0.0
 
 
-def waits(said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int) -> dict[str, float]:
+def waits(
+    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0
+) -> dict[str, float]:
     """Return the exposed seconds of one micro-batch of a virtual stage, forward or backward, by class.
 
-    ``said`` are the seconds of ``communication.Said.action``.
+    ``said`` are the seconds of ``communication.Said.action``, ``beside`` the accelerator's.
     """
     out: dict[str, float] = {}
     products = {"forward": work.matmul.get("forward", 0.0)}
     products["backward"] = work.matmul.get("input", 0.0) + work.matmul.get("weight", 0.0)
     for who, seconds in said.items():
-        name, _, beside = who.partition("~")
+        name, _, product = who.partition("~")
         if name == "fsdp":
             continue
         if name == "tp" and flag.tensor:
             spent = exposed(seconds, products[phase] * seconds / _all(said, "tp"), tp)
-        elif beside:
-            spent = max(0.0, seconds - work.matmul.get(beside, 0.0))
+        elif product:
+            spent = max(0.0, seconds - work.matmul.get(product, 0.0))
         else:
             spent = seconds
+        spent += beside * (seconds - spent)
         out[name] = out.get(name, 0.0) + spent
     sharded = said.get("fsdp", 0.0)
     if sharded:
         room = (work.forward if phase == "forward" else work.backward) + sum(out.values())
-        out["fsdp"] = exposed(sharded, room, units) if flag.sharded else sharded
+        spent = exposed(sharded, room, units) if flag.sharded else sharded
+        out["fsdp"] = spent + beside * (sharded - spent)
     return out
 
 

@@ -40,15 +40,16 @@ class Run:
 
 def pipeline(
     name: str, ranks: int, micro_batches: int, chunks: int, durations: Durations, send: float = 0.0, group: int | None = None,
+    *, whole: bool = False,
 ) -> Run:  # fmt: skip
-    """Return the run of a schedule with these durations. Raises ``InputError`` for a schedule that cannot be.
+    """Return the run of a schedule with these durations; ``whole``: every micro-batch is run. Raises ``InputError`` for what cannot be.
 
     >>> equal = [{("F", 0): 1.0, ("B", 0): 2.0}] * 4
     >>> pipeline("1f1b", 4, 1000, 1, equal).makespan                  # (m + p - 1)·(F + B)
     3009.0
     """
     period = group or ranks
-    if name in REPEATS and micro_batches > (FILL + 3) * period and micro_batches % period == 0:
+    if not whole and name in REPEATS and micro_batches > (FILL + 3) * period and micro_batches % period == 0:
         first = FILL * period
         runs = [play(_schedule(name, ranks, first + i * period, chunks, group), durations, send) for i in range(3)]
         steps = [[b - a for a, b in zip(x.ends, y.ends, strict=True)] for x, y in pairwise(runs)]
@@ -115,3 +116,32 @@ def play(plan: Schedule, durations: Durations, send: float = 0.0) -> Run:
     if any(position < len(actions) for position, actions in zip(at, order, strict=True)):
         raise InputError(f"schedule {plan.name}", rule="its ranks wait for each other for ever")
     return Run(max(free), tuple(free), tuple(busy), tuple(map(tuple, out)), plan.micro_batches)
+
+
+def critical_path(run: Run, send: float = 0.0) -> tuple[tuple[int, Action, float], ...]:
+    """Return the actions that decide the end, first to last: (rank, action, seconds that it waited for a transfer before it).
+
+    Walks back from the last action: what ended just when it began, on its rank or on another one (then ``send`` seconds earlier).
+
+    >>> two = pipeline("1f1b", 2, 1, 1, [{("F", 0): 1.0, ("B", 0): 2.0}] * 2, send=0.5)
+    >>> [(rank, str(action), sent) for rank, action, sent in critical_path(two, 0.5)]
+    [(0, '0F0', 0.0), (1, '1F0', 0.5), (1, '1B0', 0.0), (0, '0B0', 0.5)]
+    """
+    ended: dict[float, list[tuple[int, int]]] = {}
+    for rank, actions in enumerate(run.actions):
+        for at, (_, _, end) in enumerate(actions):
+            ended.setdefault(round(end, 12), []).append((rank, at))
+    rank = max(range(len(run.actions)), key=lambda r: run.actions[r][-1][2])
+    at, out = len(run.actions[rank]) - 1, []
+    while True:
+        action, start, _ = run.actions[rank][at]
+        if at and abs(run.actions[rank][at - 1][2] - start) < 1e-12:
+            out.append((rank, action, 0.0))
+            at -= 1
+            continue
+        came = [place for place in ended.get(round(start - send, 12), []) if place[0] != rank]
+        came = [p for p in came if abs(run.actions[p[0]][p[1]][0].stage - action.stage) == 1] or came
+        out.append((rank, action, send if came else 0.0))
+        if not came or start <= 0:
+            return tuple(reversed(out))
+        rank, at = came[0]

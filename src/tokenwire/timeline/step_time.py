@@ -20,7 +20,7 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator, accelerator
 from tokenwire.timeline.communication import Said, said
-from tokenwire.timeline.compute import Work, chunk_work, optimizer_seconds
+from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
 from tokenwire.timeline.overlap import Flags, exposed, flags, waits
 from tokenwire.timeline.simulation import Run, pipeline
 from tokenwire.units import format_quantity, format_seconds
@@ -65,6 +65,7 @@ class StepTime:
     stages: tuple[StageTime, ...]
     run: Run
     schedule: str
+    micro_batches: int
     send_seconds: float
     tail_seconds: tuple[tuple[str, float], ...]
     mfu: float
@@ -118,12 +119,13 @@ def schedule_of(plan: Plan) -> str:
 
 def step_time(
     arch: Architecture, plan: Plan, rows: pl.DataFrame | Iterable[Mapping[str, Any]], facts: ClusterFacts, *,
-    gpu: Accelerator | None = None, slow: Mapping[int, float] | None = None,
+    gpu: Accelerator | None = None, slow: Mapping[int, float] | None = None, attention: AttentionKind = "flash",
+    whole: bool = False,
 ) -> StepTime:  # fmt: skip
     """Return how long one step of a plan takes on a cluster; ``rows`` is the step table (``tokenwire.step``).
 
-    ``gpu`` None: the cluster's own. ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %). Raises ``InputError``
-    for an unknown GPU, or a rank or share that cannot be.
+    ``gpu`` None: the cluster's own. ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %). ``attention``:
+    flash, or with its scores written out. ``whole``: every micro-batch is run, for a picture of all of them. Raises ``InputError`` for an unknown GPU, or a rank or share that cannot be.
     """
     gpu = gpu or accelerator(facts.gpu, facts.peak_flops)
     slower = _slower(plan, slow or {})
@@ -132,13 +134,13 @@ def step_time(
     works: list[list[Work]] = []
     spoken: list[Said] = []
     for stage in plan.stages:
-        works.append([chunk_work(arch, plan, gpu, stage, chunk) for chunk in range(len(stage.chunks))])
+        works.append([chunk_work(arch, plan, gpu, stage, chunk, attention) for chunk in range(len(stage.chunks))])
         spoken.append(said(by_stage.get(stage.index, ()), plan, stage.index, facts, gpu))
-    waiting = [[_waits(works[s.index], spoken[s.index], s, c, flag, plan) for c in range(len(s.chunks))] for s in plan.stages]
+    waiting = [[_waits(works[s.index], spoken[s.index], s, c, flag, plan, gpu) for c in range(len(s.chunks))] for s in plan.stages]
     durations = [_durations(name, works[i], waiting[i], slower.get(i, 1.0)) for i in range(plan.pp)]
     send = max((x.send for x in spoken), default=0.0)
     group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) if name == "interleaved-1f1b" else None
-    run = pipeline(name, plan.pp, m, plan.vpp if plan.pp > 1 else 1, durations, send, group)
+    run = pipeline(name, plan.pp, m, plan.vpp if plan.pp > 1 else 1, durations, send, group, whole=whole)
     optimizers = [optimizer_seconds(arch, plan, gpu, stage) * slower.get(stage.index, 1.0) for stage in plan.stages]
     tails = [_tail(spoken[i], flag, durations[i]) for i in range(plan.pp)]
     pipe_end = max(end + tails[i]["gradients"] for i, end in enumerate(run.ends))
@@ -151,7 +153,7 @@ def step_time(
     need = flops_per_token(arch, plan.training.sequence_length)
     rate = need.value * tokens / (step * plan.world)
     out = StepTime(
-        step, stages, run, name, send, (("pipeline", run.makespan), ("gradients", pipe_end - run.makespan), ("optimizer", last)),
+        step, stages, run, name, m, send, (("pipeline", run.makespan), ("gradients", pipe_end - run.makespan), ("optimizer", last)),
         rate / gpu.peak("bf16"), rate / 1e12, tokens / step, (), tuple(_notes(stages, gpu, facts)),
     )  # fmt: skip
     return replace(out, figures=tuple(_figures(out, plan, gpu, need)))
@@ -178,10 +180,12 @@ def _by_stage(rows: Any, plan: Plan) -> dict[int, list[dict[str, Any]]]:
     return out
 
 
-def _waits(works: list[Work], spoken: Said, stage: Stage, chunk: int, flag: Flags, plan: Plan) -> dict[str, dict[str, float]]:
+def _waits(
+    works: list[Work], spoken: Said, stage: Stage, chunk: int, flag: Flags, plan: Plan, gpu: Accelerator
+) -> dict[str, dict[str, float]]:
     units = len(stage.chunks[chunk]) + (stage.has_embedding and chunk == 0) + (stage.has_head and chunk == len(stage.chunks) - 1)
     return {
-        phase: waits(spoken.action.get((chunk, phase), {}), phase, works[chunk], flag, plan.tp, units)
+        phase: waits(spoken.action.get((chunk, phase), {}), phase, works[chunk], flag, plan.tp, units, gpu.beside)
         for phase in ("forward", "backward")
     }
 

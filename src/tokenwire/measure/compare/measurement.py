@@ -18,7 +18,7 @@ class Measurement:
 
     Columns: ``step, src, dst``; ``payload`` and ``messages`` ``_predicted``, ``_recorded`` (of the calls that torch made, last step
     alone) and ``_captured`` (by gloo's headers in the capture); ``stream_predicted``, ``stream_sockets`` (TCP_INFO of the sender),
-    ``stream_received`` (of the receiver), ``stream_captured`` in bytes; ``frames_predicted``, ``frames_captured``,
+    ``stream_received`` (of the receiver), ``stream_captured`` in bytes; ``frames_predicted``, ``frames_at_most`` (see ``frames``), ``frames_captured``,
     ``frame_bytes_predicted``, ``frame_bytes_captured``; ``resent`` bytes. ``steady`` is the first step that is compared: those
     before it set torch up. What was not captured is null.
     """

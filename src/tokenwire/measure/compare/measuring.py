@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 MOST_STEPS = 1000
 LARGEST = 50_000_000
 """Parameters of the largest model: every rank may hold it, its gradients and two moments."""
+LOOPBACK_MTU = 65_536
+"""Linux, drivers/net/loopback.c."""
 _BINS = 60
 
 
@@ -145,7 +147,8 @@ def _rows(
 
     wanted, made = ({(src, dst): (payload, count) for src, dst, payload, count in table.tolist()} for table in (predicted, recorded))
     stream = on_connections(predicted)
-    estimated = frames(predicted, settings.network.mtu if kind == "namespaces" else 65_536)
+    mtu = settings.network.mtu if kind == "namespaces" else LOOPBACK_MTU
+    estimated, most = frames(predicted, mtu), frames(predicted, mtu, every_second=True)
     rows = []
     for step, sockets, capture in counted:
         pairs = sorted({*stream, *(pair for pair, size in sockets["sent"].items() if size)})
@@ -157,12 +160,13 @@ def _rows(
                      for name in ("payload", "messages", "stream_bytes", "frames", "frame_bytes")}  # fmt: skip
             rows.append((
                 step, *pair, payload, said[0], heard["payload"], count, said[1], heard["messages"], stream.get(pair, 0),
-                sockets["sent"][pair], sockets["received"][pair], heard["stream_bytes"], estimated.get(pair, 0), heard["frames"],
-                stream.get(pair, 0) + FRAME_HEADER * estimated.get(pair, 0), heard["frame_bytes"], sockets["resent"][pair],
+                sockets["sent"][pair], sockets["received"][pair], heard["stream_bytes"], estimated.get(pair, 0), most.get(pair, 0),
+                heard["frames"], stream.get(pair, 0) + FRAME_HEADER * estimated.get(pair, 0), heard["frame_bytes"], sockets["resent"][pair],
             ))  # fmt: skip
     names = ("step", "src", "dst", "payload_predicted", "payload_recorded", "payload_captured", "messages_predicted",
              "messages_recorded", "messages_captured", "stream_predicted", "stream_sockets", "stream_received", "stream_captured",
-             "frames_predicted", "frames_captured", "frame_bytes_predicted", "frame_bytes_captured", "resent")  # fmt: skip
+             "frames_predicted", "frames_at_most", "frames_captured",
+             "frame_bytes_predicted", "frame_bytes_captured", "resent")  # fmt: skip
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
 
 

@@ -141,7 +141,7 @@ def _peer(call: Call, plan: Plan | None) -> int | None:
 
 
 _PREFERRED = (
-    "tp", "cp", "dp_shard", "dp_replicate", "dp", "fsdp", "dp_cp", "ep", "etp", "edp", "pp", "world",
+    "tp", "cp", "dp", "dp_cp", "ep", "etp", "edp", "dp_shard", "dp_replicate", "fsdp", "pp", "world",
 )  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
         else:
             finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
-        return float(total / labels.numel())
+        return total / int(labels.numel())
 
     return step
 
@@ -143,7 +143,7 @@ def _pipelined(job: Job, config: TorchtitanPlan, rank: int, recorder: Recorder) 
             loss = torch.stack(whole).sum() if last else torch.zeros(1)
             finish(parameters, optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
-        return float(loss.detach()) / labels.numel() if last else None
+        return float(loss.detach()) / int(labels.numel()) if last else None
 
     return step
 

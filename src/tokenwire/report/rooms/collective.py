@@ -46,6 +46,20 @@ def is_cluster(topology: str | None, algorithm: str | None) -> bool:
     return named or (algorithm or "").lower() == "nccl"
 
 
+def check_topology(topology: str | None) -> None:
+    """Raise ``InputError`` for a topology that is neither a small one nor a cluster.
+
+    >>> check_topology("torus")
+    """
+    from tokenwire.collectives.topology import TOPOLOGIES, topology_named
+    from tokenwire.fabric.facts import presets
+
+    try:
+        topology_named(topology or "switch")
+    except InputError:
+        raise unknown("topology", (topology or "")[:80], [*TOPOLOGIES, *presets()]) from None
+
+
 def read(
     op: str, topology: str | None, algorithm: str | None, ranks: int, sizes: str, link: str | None, dtype: str,
     env: Sequence[str], sharp: bool = False,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
@@ -33,17 +34,43 @@ class Limits:
 
 
 def modules(held: list[Tensor], *, tied: bool = False) -> list[tuple[str, ...]]:
-    """Return the parameters of each module in the order in which modules run: a product or a norm is one module.
+    """Return the parameters of each module in the order in which modules run, forward and then back.
+
+    A product or a norm is a module; what holds others (model, block, attention, feed-forward) and the attention kernel are
+    modules without parameters of their own, at which the coordinator fetches ahead all the same. Backward meets what holds
+    others before them, and those in reverse.
 
     >>> modules([Tensor("a.weight", "mixer", (2,)), Tensor("a.bias", "mixer", (2,)), Tensor("b.weight", "mixer", (2,))])
-    [('a.weight', 'a.bias'), ('b.weight',)]
+    [(), ('a.weight', 'a.bias'), ('b.weight',), (), ('b.weight',), ('a.weight', 'a.bias')]
     """
-    out: dict[str, list[str]] = {}
+    root = _Module()
     for tensor in held:
-        out.setdefault(re.sub(r"\.(weight|bias)$", "", tensor.name), []).append(tensor.name)
-    order = [tuple(names) for names in out.values()]
-    # A tied head is a module that uses the embedding's parameter.
-    return [*order, ("embedding.weight",)] if tied else order
+        parts = re.sub(r"\.(weight|bias)$", "", tensor.name).split(".")
+        at = root
+        # The list of layers is not run itself, its members are.
+        for part in [f"layers.{parts[1]}", *parts[2:]] if parts[0] == "layers" else parts:
+            if part == "output" and at.name == "attention":
+                at.child("kernel")
+            at = at.child(part)
+        at.parameters.append(tensor.name)
+    if tied:
+        root.child("head").parameters.append("embedding.weight")
+    return [*root.run(backward=False), *root.run(backward=True)]
+
+
+@dataclass
+class _Module:
+    name: str = ""
+    parameters: list[str] = field(default_factory=list)
+    children: dict[str, _Module] = field(default_factory=dict)
+
+    def child(self, name: str) -> _Module:
+        return self.children.setdefault(name, _Module(name))
+
+    def run(self, *, backward: bool) -> Iterator[tuple[str, ...]]:
+        yield tuple(self.parameters)
+        for child in reversed(self.children.values()) if backward else self.children.values():
+            yield from child.run(backward=backward)
 
 
 @dataclass
@@ -118,9 +145,8 @@ def gathers(held: list[Tensor], limits: Limits, *, tied: bool = False) -> list[G
     >>> gathers(held, Limits(persistence=1, prefetch=0, live=100, reuse=0))
     [('forward', ('a.weight',)), ('forward', ('b.weight',)), ('backward', ('b.weight',)), ('backward', ('a.weight',))]
     """
-    forward = modules(held, tied=tied)
     sizes = {x.name: x.elements for x in held}
     kept = {name for name, size in sizes.items() if size <= limits.persistence}
-    coordinator = _Coordinator(sizes, [*forward, *reversed(forward)], limits, kept)
+    coordinator = _Coordinator(sizes, modules(held, tied=tied), limits, kept)
     coordinator.run()
     return coordinator.gathers

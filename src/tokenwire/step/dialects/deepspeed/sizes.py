@@ -51,6 +51,7 @@ class Sizes:
         self, stage: Stage, op: Op, group: str, phase: Phase, count: int, elements: int, dtype: str, parallelism: str,
         what: str, **more: Any,
     ) -> Operation:
-        """Return a row on a group of the plan."""
+        """Return a row on a group of the plan; ZeRO's group is ``dp`` where there is no sequence parallelism."""
+        group = "dp" if group == "dp_cp" and self.plan.cp == 1 else group
         return Operation(stage.index, op, group, self.plan.group_size(group), phase, count, elements, dtype, parallelism,
                          what, **more)  # fmt: skip

@@ -77,6 +77,28 @@ class Sizes:
         self, stage: Stage, op: Op, group: str, phase: Phase, count: int, elements: int, dtype: str, parallelism: str,
         what: str, **more: Any,
     ) -> Operation:
-        """Return a row on a group of the plan."""
+        """Return a row on a group of the plan, under the shortest name that its ranks have."""
+        group = common_name(self.plan, group)
         return Operation(stage.index, op, group, self.plan.group_size(group), phase, count, elements, dtype, parallelism,
                          what, **more)  # fmt: skip
+
+
+_COMMON = ("tp", "cp", "dp", "dp_cp", "ep", "edp", "dp_shard")
+
+
+def common_name(plan: Plan, group: str) -> str:
+    """Return the plainest name of a group's ranks: FSDP's group is ``dp`` where nothing is replicated and cp is 1.
+
+    >>> from tokenwire.model import preset
+    >>> from tokenwire.plan import TrainingConfig, resolve
+    >>> plan = resolve(TorchtitanPlan(), TrainingConfig(), preset("dante"), 8)
+    >>> common_name(plan, "fsdp")
+    'dp'
+    """
+    wanted = _spread(plan, group)
+    return next((name for name in _COMMON if _spread(plan, name) == wanted), group)
+
+
+def _spread(plan: Plan, group: str) -> tuple[object, frozenset[str]]:
+    grid, axes = plan.group(group)
+    return grid, frozenset(axis for axis in axes if grid.size(axis) > 1)

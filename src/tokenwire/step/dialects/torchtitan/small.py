@@ -27,8 +27,13 @@ def data(z: Sizes, stage: Stage) -> Iterator[Operation]:
 def optimizer(z: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield the gradient norm: a norm for each parameter tensor, summed over the ranks that hold parts of it."""
     if z.sharded or z.plan.tp > 1:
-        count = len(z.stage_tensors(stage))
-        for group, by in (("fsdp", "fsdp"), ("tp", "tp")):
+        held = z.stage_tensors(stage)
+        routed = sum(x.part == "experts" for x in held) if z.plan.ep > 1 else 0
+        dense = len(held) - routed
+        # Routed experts have a mesh of their own, and so a vector of their own.
+        for group, by, count in (
+            ("fsdp", "fsdp", dense), ("tp", "tp", dense), ("edp_shard", "fsdp", routed), ("ep", "ep", routed), ("etp", "tp", routed),
+        ):  # fmt: skip
             yield z.row(
                 stage, "all_reduce", group, "optimizer", 1, count, "fp32", by, "norms of gradients", formula="tensors of the stage",
                 values=f"{count}", source=f"{_CLIP}; torch nn/utils/clip_grad.py _get_total_norm",

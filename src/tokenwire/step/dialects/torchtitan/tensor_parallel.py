@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenwire.model.architecture import FeedForward
+from tokenwire.model.architecture import Experts, FeedForward
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.torchtitan.fully_sharded import reduces_each
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
@@ -53,7 +53,7 @@ def _activation(z: Sizes, stage: Stage, op: Op, phase: Phase, count: int, what: 
 def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
     m = z.plan.micro_batches
     mixers = sum(z.arch.layers[i].mixer is not None for i in stage.layers)
-    feeds = sum(isinstance(z.arch.layers[i].feed_forward, FeedForward) for i in stage.layers)
+    feeds = sum(isinstance(z.arch.layers[i].feed_forward, (FeedForward, Experts)) for i in stage.layers)
     for count, name in ((mixers, "attention"), (feeds, "feed-forward")):
         yield _activation(z, stage, "all_gather", "forward", m * count, f"{name} input", "PrepareModuleInput Shard(1) to Replicate",
                           "heads and channels are cut over ranks, so each needs the whole sequence", count)  # fmt: skip

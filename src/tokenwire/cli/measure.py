@@ -1,0 +1,65 @@
+"""The verb ``measure``: real training across hosts on this machine, counted and compared."""
+
+from typing import Annotated
+
+import typer
+
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+
+
+def measure(
+    journey: JourneyFile = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="A parallelism instead of the journey's plan: ddp, fsdp2, tp-sp ... (list: --mode list).")
+    ] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", help="Ranks, 2 to 8 or more (4).")] = None,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Optimizer steps; the first two are not compared.")] = 5,
+    network: Annotated[str, typer.Option("--network", help="auto, namespaces (needs root) or loopback.")] = "auto",
+    mtu: Annotated[int | None, typer.Option("--mtu", metavar="BYTES", help="MTU of every host (1500).")] = None,
+    offloads: Annotated[bool, typer.Option("--offloads", help="Let the card cut large sends: larger frames.")] = False,
+    rate: Annotated[str | None, typer.Option("--rate", help="Rate of every host's link, e.g. '1 Gb/s'.")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", help="Delay of what a host sends, e.g. '1 ms'.")] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option("--ranks-per-node", metavar="N", help="A bridge a node and one between them.")
+    ] = None,
+    capture: Annotated[bool, typer.Option("--capture/--no-capture", help="Capture packets (tcpdump).")] = True,
+    timeout: Annotated[str, typer.Option("--timeout", help="When the run is given up.")] = "300 s",
+    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")] = None,
+    sets: Set = None,
+    json: Json = False,
+    csv: Csv = None,
+    parquet: Parquet = None,
+) -> None:
+    """Train for real across hosts on this machine, count what crosses, and compare with the prediction.
+
+    Example: tokenwire measure --mode ddp --ranks 4 --steps 5 --report report.html
+
+    Exit status 1 where a rank's bytes are off by more than 0.1 %.
+    """
+    from tokenwire.cli.output import print_json, print_table, progress, write_table
+    from tokenwire.measure.compare import Settings
+    from tokenwire.measure.training import MODES
+    from tokenwire.report.rooms.measure import measured, network_config, show_measurement
+    from tokenwire.report.rooms.measure_page import check_page, write_page
+    from tokenwire.units import parse_seconds
+
+    if mode == "list":
+        print_table([(name, one.said) for name, one in MODES.items()], ("mode", "what it is"))
+        return
+    if report:
+        check_page(report)
+
+    def settings(count: int) -> Settings:
+        net = network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay, ranks_per_node=ranks_per_node)
+        return Settings(net, steps, parse_seconds(timeout), capture)
+
+    result = measured(journey, sets, mode, ranks, settings, progress())
+    if report:
+        write_page(result, report)
+    written = write_table(result.pairs, csv=csv, parquet=parquet)
+    if json:
+        print_json(result)
+    elif not written:
+        show_measurement(result)
+    if not result.verdict()["payload_within_aim"]:
+        raise typer.Exit(1)

@@ -1,0 +1,125 @@
+"""Measurements to read: what ranks sent, predicted and counted, and whether the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tokenwire.report.terminal import bar, console, table
+from tokenwire.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tokenwire.measure.compare import Measurement, Settings
+    from tokenwire.measure.hosts import NetworkConfig
+
+RANKS = 4
+"""Ranks of a mode where no number is asked for."""
+
+
+def network_config(**values: Any) -> NetworkConfig:
+    """Return how the hosts are joined; rate and delay are texts with units, None leaves a default."""
+    from tokenwire.measure.hosts import NetworkConfig
+    from tokenwire.units import parse_rate, parse_seconds
+
+    given = {key: value for key, value in values.items() if value is not None}
+    for key, parse in (("rate", parse_rate), ("delay", parse_seconds)):
+        if key in given:
+            given[key] = parse(given[key])
+    if given.get("kind") not in (None, "auto", "namespaces", "loopback"):
+        from tokenwire.errors import unknown
+
+        raise unknown("network", str(given["kind"])[:80], ("auto", "namespaces", "loopback"))
+    return NetworkConfig(**given)
+
+
+def measured(
+    source: str | None, sets: list[str] | None, mode: str | None, ranks: int | None, make: Callable[[int], Settings],
+    note: Callable[[str], None] | None = None,
+) -> Measurement:  # fmt: skip
+    """Return the measurement of a journey's plan, or of a mode on its text and model; ``make`` gives the settings for so many ranks."""
+    from tokenwire.journey import Journey
+    from tokenwire.journey.journey import require_vocabulary
+    from tokenwire.measure.compare import measure
+    from tokenwire.measure.training import mode_of, plan_of
+
+    chosen = mode_of(mode) if mode is not None else None
+    of_cluster = [f"cluster.gpus={ranks}"] if ranks is not None and chosen is None else []
+    if of_cluster and source is None:
+        of_cluster = [f"cluster.gpus_per_node={ranks}"]
+    journey = Journey.read(source, overrides=[*(sets or []), *of_cluster], base="measured")
+    arch = journey.model().architecture
+    if chosen is None:
+        plan = journey.plan()
+        settings = make(plan.world)
+    else:
+        settings = make(RANKS if ranks is None else ranks)
+        plan = plan_of(chosen, journey.config.training, arch, settings.network.ranks)
+    require_vocabulary(journey)
+    return measure(arch, plan, journey.encoding().ids, settings, chosen, note)
+
+
+def show_measurement(measurement: Measurement) -> None:
+    """Print the measurement: setting, loss, ranks, what was missed, bursts beside phases."""
+    m, out = measurement, console().print
+    verdict = m.verdict()
+    out(f"{m.said} on {m.network}")
+    out(f"{m.ranks} ranks, {m.steps} steps in {format_seconds(m.seconds)}; compared from step {m.steady} on")
+    out("loss by step: " + " ".join(f"{loss:.3f}" for loss in m.losses))
+    out(f"prediction: {m.prediction}")
+    rows = [
+        (row["rank"], f"{row['payload_predicted']:,}", _off(row, "payload_predicted", "payload_captured"),
+         f"{row['messages_predicted']:,}", _off(row, "messages_predicted", "messages_captured"), f"{row['stream_predicted']:,}",
+         _off(row, "stream_predicted", "stream_sockets"), _off(row, "stream_predicted", "stream_captured"))
+        for row in m.by_rank()
+    ]  # fmt: skip
+    columns = ("rank", "payload", "seen", "messages", "seen ", "in TCP", "sockets", "capture")
+    out(table(rows, columns, right=columns, title="sent by each rank, bytes: predicted, and how much more was counted"))
+    for line in verdict_lines(m, verdict):
+        out(line)
+    misses = [row for row in m.compared().iter_rows(named=True) if row["stream_predicted"] != row["stream_sockets"]]
+    if misses:
+        shown = [(row["step"], f"{row['src']} > {row['dst']}", f"{row['stream_predicted']:,}", f"{row['stream_sockets']:,}",
+                  f"{row['stream_sockets'] - row['stream_predicted']:+,}") for row in misses[:10]]  # fmt: skip
+        out(table(shown, ("step", "pair", "predicted", "counted", "miss"), right=("predicted", "counted", "miss"),
+                  title=f"pairs that differ ({len(misses)}), bytes in TCP"))  # fmt: skip
+    _show_bursts(m)
+    for text in m.notes:
+        out(f"note: {text}")
+
+
+def verdict_lines(m: Measurement, verdict: dict[str, Any]) -> list[str]:
+    """Return what the comparison comes to, a line a kind of count."""
+    lines = [f"bytes in TCP: worst rank off by {verdict['stream_worst_rank']:.4%}, {verdict['pairs_different']} of "
+             f"{verdict['pairs']} pairs and steps differ (aim {0.001:.1%})"]  # fmt: skip
+    if verdict["messages_missed"] is not None:
+        worst = verdict["payload_worst_rank"]
+        lines += [
+            f"payload by gloo's headers: worst rank off by {worst:.4%}; messages: "
+            + ("exact" if verdict["messages_exact"] else f"{verdict['messages_missed']:,} off"),
+            f"frames: {format_bytes(m.total('frame_bytes_captured') or 0)} seen, off by {verdict['frame_bytes_off']:.2%} (aim 1%); "
+            f"sent again: {format_bytes(m.total('resent') or 0)}",
+            f"capture and sockets: {verdict['capture_minus_sockets_bytes']:,} B apart; {m.dropped:,} packets missed",
+        ]
+    else:
+        lines.append("no capture: payload and messages apart are not seen")
+    lines.append(f"set-up {format_bytes(m.setup_bytes)} and the store's talk {format_bytes(m.store_bytes)} are counted apart")
+    return lines
+
+
+def _off(row: dict[str, Any], predicted: str, counted: str) -> str:
+    return "-" if row[counted] is None else f"{row[counted] - row[predicted]:+,}"
+
+
+def _show_bursts(m: Measurement) -> None:
+    if not m.bursts:
+        return
+    sums = [sum(column) for column in zip(*(burst["bins"] for burst in m.bursts), strict=True)]
+    per = 4
+    rows = [sum(sums[at : at + per]) for at in range(0, len(sums), per)]
+    width = m.bursts[0]["width_s"] * per
+    most = max(rows, default=0) or 1
+    out = console().print
+    out(table([(format_seconds(k * width), format_bytes(size), bar(size / most, 30)) for k, size in enumerate(rows)],
+              ("from", "frames", ""), right=("from", "frames"), title="one step over time"))  # fmt: skip
+    order = ", ".join(f"{row['phase']} over {row['group']} {format_bytes(row['payload_bytes'])}" for row in m.phases)
+    out(f"predicted order: {order}")

@@ -1,0 +1,88 @@
+"""A measurement as one page: the numbers and the plots, no script and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tokenwire.report.comparison.chart import Chart, Series
+from tokenwire.report.comparison.svg import svg
+from tokenwire.report.rooms.measure import verdict_lines
+from tokenwire.units import format_bytes
+
+if TYPE_CHECKING:
+    from tokenwire.measure.compare import Measurement
+
+_STYLE = """body{font:15px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;font-size:13px;margin:1rem 0}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #ddd}
+figure{margin:1.5rem 0;overflow-x:auto}figcaption{color:#555}"""
+_MOST_ROWS = 400
+
+
+def check_page(path: str) -> None:
+    """Raise ``InputError`` for a report that is not asked for as a page."""
+    from pathlib import Path
+
+    from tokenwire.errors import InputError
+
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report {path}", rule="is written as a page", nearest=str(Path(path).with_suffix(".html")))
+
+
+def write_page(measurement: Measurement, path: str) -> None:
+    """Write the page, whole or not at all."""
+    from tokenwire.files import whole_or_nothing
+
+    check_page(path)
+    with whole_or_nothing(path) as file:
+        file.write(page(measurement).encode())
+
+
+def page(m: Measurement) -> str:
+    """Return the page as HTML."""
+    verdict = m.verdict()
+    title = f"Predicted and measured: {m.said}"
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
+        f"<h1>{escape(title)}</h1><p>{escape(m.network)}; {m.ranks} ranks, {m.steps} steps, compared from step {m.steady} on. "
+        f"Prediction: {escape(m.prediction)}.</p>",
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdict_lines(m, verdict)) + "</ul>",
+        *(f"<p>{escape(text)}</p>" for text in m.notes),
+        *(f"<figure>{svg(chart)}<figcaption>{escape(said)}</figcaption></figure>" for chart, said in _charts(m)),
+        "<h2>By pair of ranks and step</h2>",
+        _table(m.pairs.columns, m.pairs.head(_MOST_ROWS).rows()),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _charts(m: Measurement) -> Iterable[tuple[Chart, str]]:
+    ranks = m.by_rank()
+    names = tuple(f"rank {row['rank']}" for row in ranks)
+    seen = [("predicted", "stream_predicted"), ("sockets", "stream_sockets")] + ([("capture", "stream_captured")] if m.captured else [])
+    yield (
+        Chart("Sent by each rank", "bars", "", "bytes in TCP", names,
+              tuple(Series(said, tuple(float(row[key]) for row in ranks)) for said, key in seen), log_y=False),
+        "Bytes of the TCP streams in the compared steps: predicted, counted by the sockets, counted in the capture.",
+    )  # fmt: skip
+    if m.bursts:
+        width, per = m.bursts[0]["width_s"], 3
+        bins = range(0, len(m.bursts[0]["bins"]), per)
+        order = "; ".join(f"{row['phase']} over {row['group']}: {format_bytes(row['payload_bytes'])}" for row in m.phases)
+        series = tuple(Series(f"{b['src']} to {b['dst']}", tuple(float(sum(b["bins"][at : at + per])) for at in bins)) for b in m.bursts[:8])
+        yield (
+            Chart("One step over time", "stacked", "ms from its start", "frame bytes", tuple(f"{at * width * 1e3:.0f}" for at in bins),
+                  series, log_y=False),
+            f"Frames by pair of ranks (the first 8). Predicted order of phases, payload: {order}.",
+        )  # fmt: skip
+    yield (
+        Chart("Loss", "bars", "step", "nats a token", tuple(str(k + 1) for k in range(len(m.losses))), (Series("loss", m.losses),),
+              log_y=False),
+        "Mean loss of each step over the ranks that see it.",
+    )  # fmt: skip
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{'' if cell is None else format(cell, ',')}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
