@@ -28,7 +28,6 @@ VERBS: dict[str, str] = {
     "traffic": "Who talks to whom: bytes by rank, group, link and tier.",
     "flows": "Who is in whose way: link loads, sharing, failures.",
     "wire": "Bits: messages to packets to frames to line code.",
-    "time": "When: how long a step takes, and what it waits for.",
     "needs": "What the network must offer, and why.",
     "compare": "Design choices side by side: tokenizer, width, parallelism.",
     "measure": "Train for real across hosts, count, and compare.",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.step.models import llama, plan_of
 
+from tests.step.models import llama, plan_of
 from tokenwire.errors import InputError
 from tokenwire.measure.dryrun import default_ranks, recorded
 from tokenwire.measure.dryrun.calls import Call
