@@ -86,8 +86,8 @@ def test_one_zero_3(folder: Path) -> None:
     assert (layer, total) == (855_654_400, 80_100_155_392)
     sent = _sent(folder, "zero3.toml")
     # Two gathers and one scatter of 2 B a parameter, 127/128 of each leaves the rank.
-    assert sent["all_gather", "fsdp"] == 2 * 2 * total * 127 // 128
-    assert sent["reduce_scatter", "fsdp"] == 2 * total * 127 // 128
+    assert sent["all_gather", "dp"] == 2 * 2 * total * 127 // 128
+    assert sent["reduce_scatter", "dp"] == 2 * total * 127 // 128
     # One of 8 ring edges of a node leaves it: 16 nodes each with what one rank sends.
     totals = _json(folder, "traffic", "zero3.toml")["totals"]
     assert totals["network_bytes"] == pytest.approx(16 * 6 * total * 127 / 128, rel=1e-6)

@@ -70,7 +70,7 @@ def test_it_is_readable_at_80_columns(train: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "said"), [
-    ("my_train.py:fails", "failed at my_train.py:24: RuntimeError: no data"),
+    ("my_train.py:fails", "failed at my_train.py:23: RuntimeError: no data"),
     ("my_train.py:nothing", "is not a function there"),
     ("nowhere.py:main", "is not a Python file"),
 ])  # fmt: skip
