@@ -42,7 +42,7 @@ def test_never_below_the_busiest_link() -> None:
     assert len(found) == 3
     for kind in found:
         assert kind.shared.makespan >= kind.bound * (1 - 1e-9)
-        assert kind.link_bytes.sum() == sum(kind.bytes[i] * (kind.ways[0][i + 1] - kind.ways[0][i]) for i in range(kind.bytes.size))
+        assert kind.link_bytes.sum() == int((kind.bytes * kind.links).sum())
 
 
 def test_spread_over_seeds_is_ordered() -> None:

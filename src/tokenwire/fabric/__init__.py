@@ -10,5 +10,8 @@ from tokenwire.fabric.build import build
 from tokenwire.fabric.config import ClusterConfig
 from tokenwire.fabric.fabric import TIERS, Fabric, Routes, routes
 from tokenwire.fabric.facts import ClusterFacts, preset, presets
+from tokenwire.fabric.ways import Ways, ways
 
-__all__ = ["TIERS", "ClusterConfig", "ClusterFacts", "Fabric", "Routes", "build", "preset", "presets", "routes"]
+__all__ = [
+    "TIERS", "ClusterConfig", "ClusterFacts", "Fabric", "Routes", "Ways", "build", "preset", "presets", "routes", "ways",
+]  # fmt: skip

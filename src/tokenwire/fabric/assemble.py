@@ -25,9 +25,12 @@ class Cables:
 
 def assembled(
     name: str, facts: ClusterFacts, kinds: Sequence[tuple[str, int]], cables: Sequence[Cables], nic_of: Ints,
-    notes: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (), ordered: bool = False,
 ) -> Fabric:  # fmt: skip
-    """Return the fabric of the cables, with shortest ways for routes. ``nic_of`` is each GPU's NIC as a device."""
+    """Return the fabric of the cables, with shortest ways for routes. ``nic_of`` is each GPU's NIC as a device.
+
+    ``ordered``: static ways take the first of equal links, so that cables in the order of dimensions are taken in that order.
+    """
     src = np.concatenate([end for part in cables for end in (part.low, part.high)])
     dst = np.concatenate([end for part in cables for end in (part.high, part.low)])
     lengths = [2 * part.low.size for part in cables]
@@ -39,5 +42,5 @@ def assembled(
         np.repeat(np.array([part.rate for part in cables], dtype=np.float64), lengths),
         np.repeat(np.array([part.latency for part in cables], dtype=np.float64), lengths),
         np.repeat(np.array([TIERS.index(part.tier) for part in cables], dtype=np.int8), lengths), nic_of,
-        GraphRouter(found), notes,
+        GraphRouter(found, facts.gpus_per_node, ordered=ordered), notes,
     )  # fmt: skip

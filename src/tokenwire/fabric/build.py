@@ -12,6 +12,7 @@ from tokenwire.fabric.facts import ClusterFacts
 TOPOLOGIES: dict[str, tuple[str, str]] = {
     "clos": ("tokenwire.fabric.clos", "build_clos"),
     "torus": ("tokenwire.fabric.torus", "build_torus"),
+    "hyperx": ("tokenwire.fabric.hyperx", "build_hyperx"),
     "dragonfly_plus": ("tokenwire.fabric.dragonfly", "build_dragonfly_plus"),
 }
 """Topology by name: the module and the function (name, facts) -> Fabric."""

@@ -15,13 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenwire.errors import InputError
-from tokenwire.fabric.fabric import TIERS, Fabric, Floats, Ints, Routes, mixed, packed
+from tokenwire.fabric.fabric import TIERS, Fabric, Floats, Ints
 from tokenwire.fabric.facts import ClusterFacts
-
-_BLOCK = 1 << 20  # pairs whose routes are worked out at once
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,10 @@ class Shape:
         several = max(1, self.k // self.g)
         return node * self.k + local * self.k // self.g + chance % several
 
+    def place(self, nic: Ints) -> Ints:
+        """Return the place of each NIC among those of its leaf."""
+        return nic // self.k % self.nodes_per_unit * (self.k // self.R) + nic % self.k // self.R
+
     def leaf(self, nic: Ints, plane: Ints) -> Ints:
         """Return the leaf that a NIC's port in a plane is at."""
         unit = nic // self.k // self.nodes_per_unit
@@ -80,6 +81,11 @@ class Shape:
         pod = leaf // (self.R * self.P * self.units_per_pod)
         plane, rail = leaf % self.P, leaf // self.P % self.R
         return (pod * self.R + rail) * self.P + plane if self.rail_only else pod * self.P + plane
+
+    def seat(self, leaf: Ints) -> Ints:
+        """Return the place of each leaf among those of its cell."""
+        unit, rail = leaf // (self.R * self.P) % self.units_per_pod, leaf // self.P % self.R
+        return unit if self.rail_only else unit * self.R + rail
 
 
 def _fewest(links: int, lines: int, ports: int) -> int:
@@ -100,6 +106,9 @@ def shape(facts: ClusterFacts) -> Shape:
     port_rate = facts.nic_rate / P
     capacity = down * port_rate / (facts.uplink_rate or port_rate)
     U = facts.uplinks or max(1, round(capacity / facts.oversubscription))
+    if facts.leaf_radix and down + (U if units * R > 1 else 0) > facts.leaf_radix:
+        raise InputError(f"a leaf of {down} ports down and {U} up", where="[cluster]", rule=f"leaf_radix is {facts.leaf_radix}",
+                         nearest=f"nodes_per_unit = {max(1, facts.nodes_per_unit * facts.leaf_radix // (down + U))}")  # fmt: skip
     deep = units > facts.units_per_pod
     per_pod = facts.deep_units_per_pod if deep else facts.units_per_pod
     pods = -(-units // per_pod)
@@ -120,87 +129,11 @@ def shape(facts: ClusterFacts) -> Shape:
                  pods * V // C if C else 0)  # fmt: skip
 
 
-class ClosRouter:
-    """Routes by arithmetic on the numbers of devices."""
-
-    def __init__(self, s: Shape, domain: bool) -> None:
-        self.shape, self.domain = s, domain
-        nics = s.N * s.k * s.P
-        sizes = [s.N * s.g if domain else 0] * 2 + [nics] * 2 + [s.leaves * s.U] * 2 + [s.spines * s.V] * 2
-        at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.out, self.back, self.nic_up, self.nic_down = (int(x) for x in at[:4])
-        self.leaf_up, self.leaf_down, self.spine_up, self.spine_down, self.links = (int(x) for x in at[4:])
-
-    def __call__(self, src: Ints, dst: Ints, seed: int, pxn: bool) -> Routes:
-        """Return the routes of all pairs; see ``fabric.routes``."""
-        if src.size <= _BLOCK:
-            return packed(self._rows(src, dst, seed, pxn))
-        offsets, parts = [np.zeros(1, dtype=np.int64)], []
-        for first in range(0, src.size, _BLOCK):
-            at, ids = packed(self._rows(src[first : first + _BLOCK], dst[first : first + _BLOCK], seed, pxn))
-            offsets.append(at[1:] + offsets[-1][-1])
-            parts.append(ids)
-        return np.concatenate(offsets), np.concatenate(parts)
-
-    def _rows(self, src: Ints, dst: Ints, seed: int, pxn: bool) -> Ints:
-        s = self.shape
-        out = np.full((src.size, 8), -1, dtype=np.int64)
-        inside = (src // s.g == dst // s.g) & (src != dst)
-        across = src // s.g != dst // s.g
-        if self.domain:
-            out[inside, 0] = self.out + src[inside]
-            out[inside, 7] = self.back + dst[inside]
-        else:
-            # No link inside the node: out of the NIC and back in by the leaf, unless both share one NIC.
-            across |= inside
-        if not across.any():
-            return out
-        a, b = src[across], dst[across]
-        chance = mixed(a, b, seed, 1)
-        plane = (mixed(a, b, seed, 2) % np.uint64(s.P)).astype(np.int64)
-        to = s.nic(b, (chance >> np.uint64(40)).astype(np.int64))
-        by = a.copy()
-        rail = s.nic(a, np.zeros_like(a)) % s.k % s.R != s.nic(b, np.zeros_like(b)) % s.k % s.R
-        if s.R > 1 and self.domain and (pxn or s.rail_only):
-            by = np.where(rail, a // s.g * s.g + b % s.g, a)
-        nic = s.nic(by, (chance >> np.uint64(48)).astype(np.int64))
-        rows = np.full((a.size, 8), -1, dtype=np.int64)
-        moved = by != a
-        rows[moved, 0] = self.out + a[moved]
-        rows[moved, 1] = self.back + by[moved]
-        other = nic != to
-        rows[other, 2] = self.nic_up + (nic * s.P + plane)[other]
-        rows[other, 7] = self.nic_down + (to * s.P + plane)[other]
-        self._climb(rows, s.leaf(nic, plane), s.leaf(to, plane), chance)
-        out[across] = rows
-        return out
-
-    def _climb(self, rows: Ints, up: Ints, down: Ints, bits: npt.NDArray[np.uint64]) -> None:
-        s = self.shape
-        high = up != down
-        if not high.any():
-            return
-        one, two = s.cell(up), s.cell(down)
-        apart = high & (one != two)
-        if s.rail_only and apart.any():
-            raise InputError("a message across rails", rule="rails that share no spine meet only inside a node",
-                             nearest="a domain of nvlink")  # fmt: skip
-        j = (bits % np.uint64(s.U)).astype(np.int64)
-        m = j % s.M
-        back = m + s.M * (((bits >> np.uint64(16)) % np.uint64(s.U // s.M)).astype(np.int64))
-        rows[high, 3] = (self.leaf_up + up * s.U + j)[high]
-        rows[high, 6] = (self.leaf_down + down * s.U + back)[high]
-        if not apart.any():
-            return
-        v = ((bits >> np.uint64(24)) % np.uint64(s.V)).astype(np.int64)
-        w = v % s.C + s.C * (((bits >> np.uint64(32)) % np.uint64(s.V // s.C)).astype(np.int64))
-        rows[apart, 4] = (self.spine_up + (one * s.M + m) * s.V + v)[apart]
-        rows[apart, 5] = (self.spine_down + (two * s.M + m) * s.V + w)[apart]
-
-
 def build_clos(name: str, facts: ClusterFacts) -> Fabric:
     """Return the fabric of a leaf-spine(-core) cluster."""
     s = shape(facts)
+    from tokenwire.fabric.clos_routes import ClosRouter
+
     domain = facts.domain != "none" and s.g > 1
     router = ClosRouter(s, domain)
     kinds = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -38,9 +39,18 @@ class ClusterConfig(Section):
     planes: Positive | None = None
     nodes_per_unit: Positive | None = None
     units_per_pod: Positive | None = None
+    deep_units_per_pod: Positive | None = None
     uplinks: Positive | None = None
     oversubscription: float | None = Field(default=None, gt=0, le=1024)
     core_oversubscription: float | None = Field(default=None, gt=0, le=1024)
+    leaf_radix: Positive | None = None
+    spine_radix: Positive | None = None
+    core_radix: Positive | None = None
+    dimensions: int | None = Field(default=None, ge=1, le=6)
+    shape: tuple[Positive, ...] | None = Field(default=None, min_length=1, max_length=6)
+    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod"] | None = None
+    hash: Literal["crc32", "toeplitz", "mixed"] | None = None
+    queue_pairs: int | None = Field(default=None, ge=1, le=128)
 
     @field_validator("preset")
     @classmethod

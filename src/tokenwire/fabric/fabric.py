@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +15,49 @@ from tokenwire.errors import InputError, closest
 if TYPE_CHECKING:
     import polars as pl
 
+    from tokenwire.fabric.choice import Choice
     from tokenwire.fabric.facts import ClusterFacts
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Routes = tuple[Ints, Ints]
 
+class Trunks(NamedTuple):
+    """Bundles of links that always carry equal parts: trunk t is the ``width[t]`` links from ``first[t]`` on."""
+
+    first: Ints
+    width: Ints
+
+
+class Parts(NamedTuple):
+    """What carries which part of each pair's bytes: entries ``offsets[i]`` to ``offsets[i + 1]`` are of pair i.
+
+    ``entries`` are links, or ``trunks`` where there are such; ``use`` is the part of the bytes (None: all, everywhere).
+    """
+
+    offsets: Ints
+    entries: Ints
+    use: Floats | None
+    trunks: Trunks | None
+
+
 TIERS = ("nvlink", "pcie", "leaf", "spine", "core", "torus")
 """Tiers of links, named by their upper end: NIC to leaf is ``leaf``, leaf to spine ``spine``, spine to core ``core``."""
 
 
 class Router(Protocol):
-    """Finds the way between GPUs."""
+    """Finds the ways between GPUs; see ``choice`` for the ways to choose, ``ways`` for what is returned."""
 
-    def __call__(self, src: Ints, dst: Ints, seed: int, pxn: bool) -> Routes:
+    def __call__(self, src: Ints, dst: Ints, choice: Choice, pxn: bool) -> Routes:
         """Return (offsets, link ids): the links of pair i are ``ids[offsets[i]:offsets[i + 1]]``, in order."""
+
+    def sprayed(self, src: Ints, dst: Ints, choice: Choice, pxn: bool) -> Parts:
+        """Return every link of each pair's equal ways and the part of the pair's bytes that it carries."""
+
+    def least_loaded(
+        self, src: Ints, dst: Ints, size: Ints, rate: Floats, choice: Choice, pxn: bool
+    ) -> Routes:
+        """Return one way each, pair after pair that which is least busy; a link of rate 0 is as good as none."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,8 @@ class Fabric:
 
     ``kinds`` are (name, how many) in the order of device numbers: GPUs are 0 to world - 1. Links have ``src`` and ``dst``
     (devices), ``rate`` (bytes/s), ``latency`` (s), ``tier`` (index into ``TIERS``), all directed. ``nic_of`` is each GPU's
-    (first) NIC as a device. A GPU and its NIC have no link between them: a route goes from the one to the other for free.
+    (first) NIC as a device. A GPU and its NIC have no link between them: a route goes from the one to the other for free
+    (but in a user's own topology, whose devices have ``labels`` and whose links are all that there is).
     """
 
     name: str
@@ -53,6 +82,7 @@ class Fabric:
     router: Router
     notes: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -78,6 +108,12 @@ class Fabric:
     def peak_flops(self) -> float:
         """Return the dense bf16 peak of one GPU in FLOP/s."""
         return self.facts.peak_flops
+
+    def choice(self, seed: int = 0, queue_pair: Ints | int = 0) -> Choice:
+        """Return how this cluster picks among equal ways; ``seed`` draws what nobody knows beforehand."""
+        from tokenwire.fabric.choice import Choice
+
+        return Choice(self.facts.routing, self.facts.hash, seed, queue_pair)
 
     @cached_property
     def starts(self) -> dict[str, int]:
@@ -106,7 +142,9 @@ class Fabric:
         return gpus, self.nic_of[gpus] + np.tile(np.arange(several, dtype=np.int64), self.world)
 
     def device_name(self, device: int) -> str:
-        """Return a device's name: its kind and its number among them, from 0."""
+        """Return a device's name: its label, or its kind and its number among them, from 0."""
+        if self.labels:
+            return self.labels[device]
         for kind, count in self.kinds:
             if device < count:
                 return f"{kind}{device}"
@@ -116,11 +154,18 @@ class Fabric:
     @cached_property
     def names(self) -> npt.NDArray[np.str_]:
         """Return the names of all devices."""
+        if self.labels:
+            return np.array(self.labels)
         parts = [np.char.add(kind, np.arange(count).astype(str)) for kind, count in self.kinds if count]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.str_)
 
     def device(self, name: str) -> int:
         """Return the number of a device. Raises ``InputError`` with the nearest name."""
+        if self.labels:
+            if name in self.labels:
+                return self.labels.index(name)
+            raise InputError(f"device {name[:40]!r}", rule=f"is none of the {len(self.labels):,} of {self.name}"[:120],
+                             nearest=closest(name[:80], self.labels))  # fmt: skip
         kind = name.rstrip("0123456789")
         counts, number = dict(self.kinds), name[len(kind) :]
         if kind in counts and number and len(number) < 12 and int(number) < counts[kind]:
@@ -158,7 +203,9 @@ def routes(
 
     A pair in one node uses the node's own links; on one rail NIC, leaf, NIC; across rails first NVLink to the GPU of the
     node that is on the destination's rail (``pxn``, as NCCL does) or else leaf, spine, leaf. Among equal ways a hash of the
-    pair and ``seed`` chooses. A GPU to itself has no links. Raises ``InputError`` for GPUs that are not there.
+    pair's flow (``fivetuple``; ``seed`` draws its queue pairs) chooses, or the numbers of its ends where the cluster routes
+    statically: it is the way of one queue pair. ``ways`` has all ways. A GPU to itself has no links. Raises ``InputError`` for
+    GPUs that are not there.
 
     >>> from tokenwire.fabric import ClusterConfig, build
     >>> fabric = build(ClusterConfig(nodes=2))
@@ -166,13 +213,18 @@ def routes(
     >>> [(fabric.device_name(fabric.src[i]), fabric.device_name(fabric.dst[i])) for i in links]
     [('gpu0', 'nvswitch0'), ('nvswitch0', 'gpu1'), ('nic0', 'leaf0'), ('leaf0', 'nic8')]
     """
-    src, dst = (np.atleast_1d(np.asarray(gpus, dtype=np.int64)) for gpus in (src_gpus, dst_gpus))
-    for gpus in (src, dst):
-        if gpus.size and (gpus.min() < 0 or gpus.max() >= fabric.world):
-            wrong = int(gpus[(gpus < 0) | (gpus >= fabric.world)][0])
-            raise InputError(f"GPU {wrong:,}", rule=f"the fabric has GPUs 0 to {fabric.world - 1:,}",
-                             nearest=str(fabric.world - 1))  # fmt: skip
-    return fabric.router(src, dst, seed, pxn)
+    src, dst = (known_gpus(fabric, gpus) for gpus in (src_gpus, dst_gpus))
+    return fabric.router(src, dst, fabric.choice(seed), pxn)
+
+
+def known_gpus(fabric: Fabric, given: npt.ArrayLike) -> Ints:
+    """Return numbers of GPUs as a column. Raises ``InputError`` for one that is not there."""
+    gpus = np.atleast_1d(np.asarray(given, dtype=np.int64))
+    if gpus.size and (gpus.min() < 0 or gpus.max() >= fabric.world):
+        wrong = int(gpus[(gpus < 0) | (gpus >= fabric.world)][0])
+        raise InputError(f"GPU {wrong:,}", rule=f"the fabric has GPUs 0 to {fabric.world - 1:,}",
+                         nearest=str(fabric.world - 1))  # fmt: skip
+    return gpus
 
 
 def packed(matrix: Ints) -> Routes:
@@ -181,12 +233,3 @@ def packed(matrix: Ints) -> Routes:
     offsets = np.zeros(matrix.shape[0] + 1, dtype=np.int64)
     np.cumsum(used.sum(axis=1), out=offsets[1:])
     return offsets, matrix[used]
-
-
-def mixed(src: Ints, dst: Ints, seed: int, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of each pair: SplitMix64's finalizer (Steele, Lea and Flood 2014) over sender, receiver and seed."""
-    x = src.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + dst.astype(np.uint64)
-    x ^= np.uint64((seed * 0xD1342543DE82EF95 + salt * 0xA0761D6478BD642F) % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(31))

@@ -28,13 +28,14 @@ class ClusterFacts(Section):
     R the NICs of a node go to R leaves, NIC i to leaf i mod R. ``planes`` are separate networks, one port of each NIC in
     each. A *pod* is the units that share spines; cores join pods (``deep_units_per_pod`` units a pod where there are
     several). ``rail_only``: leaves of different rails share no spine. ``uplinks`` of a leaf, where not told by
-    ``oversubscription`` (capacity down over capacity up).
+    ``oversubscription`` (capacity down over capacity up). ``shape`` are the sides of a torus or HyperX. ``routing`` is how one
+    of several equal ways is chosen (``choice``), ``hash`` the switches' hash, ``queue_pairs`` how many flows a connection is.
     """
 
     title: str = ""
     source: str = ""
     notes: str = ""
-    topology: Literal["clos", "torus", "dragonfly_plus"] = "clos"
+    topology: Literal["clos", "torus", "hyperx", "dragonfly_plus", "file"] = "clos"
     nodes: Positive = 1
     gpu: str = ""
     peak_flops: ComputeRate = 989e12
@@ -59,6 +60,11 @@ class ClusterFacts(Section):
     core_radix: Positive = 64
     dimensions: int = Field(default=3, ge=1, le=6)
     spines_per_pod: Positive = 18
+    leaf_radix: Positive | None = None
+    shape: tuple[Positive, ...] | None = Field(default=None, min_length=1, max_length=6)
+    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod"] = "ecmp"
+    hash: Literal["crc32", "toeplitz", "mixed"] = "crc32"
+    queue_pairs: int = Field(default=1, ge=1, le=128)
 
 
 def presets() -> tuple[str, ...]:

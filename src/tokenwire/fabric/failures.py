@@ -13,29 +13,82 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenwire.errors import InputError
-from tokenwire.fabric.fabric import Fabric, Ints, Router, Routes, packed
+from tokenwire.fabric.choice import Choice
+from tokenwire.fabric.fabric import Fabric, Floats, Ints, Parts, Router, Routes, packed
 from tokenwire.fabric.graph import GraphRouter, graph
+from tokenwire.fabric.ways import expanded
 
 
 class Rerouted:
-    """Routes as before where nothing failed on them, else shortest ways over what is left."""
+    """Ways as before where nothing failed on them, else shortest ways over what is left."""
 
     def __init__(self, before: Router, dead: npt.NDArray[np.bool_], left: GraphRouter, failed: Sequence[str]) -> None:
         self.before, self.dead, self.left, self.failed = before, dead, left, failed
 
-    def __call__(self, src: Ints, dst: Ints, seed: int, pxn: bool) -> Routes:
+    def __call__(self, src: Ints, dst: Ints, choice: Choice, pxn: bool) -> Routes:
         """Return the routes of all pairs; see ``fabric.routes``."""
-        offsets, links = self.before(src, dst, seed, pxn)
-        lengths = np.diff(offsets)
-        pair = np.repeat(np.arange(src.size), lengths)
-        hit = np.zeros(src.size, dtype=np.bool_)
-        hit[pair[self.dead[links]]] = True
+        offsets, links = self.before(src, dst, choice, pxn)
+        hit = self._hit(offsets, links)
         if not hit.any():
             return offsets, links
-        rows, found = self.left.rows(src[hit], dst[hit], seed)
+        rows, found = self.left.rows(src[hit], dst[hit], choice.of(np.flatnonzero(hit)))
+        return self._mended(src, dst, offsets, links, hit, rows, found)
+
+    def sprayed(self, src: Ints, dst: Ints, choice: Choice, pxn: bool) -> Parts:
+        """Return every link of the ways; a pair some of whose ways have failed is sprayed anew over what is left."""
+        whole = expanded(self.before.sprayed(src, dst, choice, pxn))
+        hit = self._hit(whole.offsets, whole.entries)
+        if not hit.any():
+            return whole
+        new, found = self.left.shares(src[hit], dst[hit])
+        self._check(src, dst, hit, found)
+        lengths = np.diff(whole.offsets)
+        stays = np.repeat(~hit, lengths)
+        pair = np.concatenate([
+            np.repeat(np.arange(src.size), lengths)[stays], np.repeat(np.flatnonzero(hit), np.diff(new.offsets))
+        ])  # fmt: skip
+        order = np.argsort(pair, kind="stable")
+        use = np.ones(whole.entries.size) if whole.use is None else whole.use
+        share = np.ones(new.entries.size) if new.use is None else new.use
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(pair, minlength=src.size))])
+        return Parts(
+            offsets, np.concatenate([whole.entries[stays], new.entries])[order], np.concatenate([use[stays], share])[order], None
+        )
+
+    def least_loaded(
+        self, src: Ints, dst: Ints, size: Ints, rate: Floats, choice: Choice, pxn: bool
+    ) -> Routes:
+        """Return one way each; pairs that every way of theirs has failed for choose last, over what is left."""
+        offsets, links = self.before.least_loaded(src, dst, size, np.where(self.dead, 0.0, rate), choice, pxn)
+        hit = self._hit(offsets, links)
+        if not hit.any():
+            return offsets, links
+        stays = np.repeat(~hit, np.diff(offsets))
+        carried = np.repeat(size.astype(np.float64), np.diff(offsets))
+        busy = np.bincount(links[stays], weights=carried[stays], minlength=rate.size).astype(np.float64)
+        busy = np.divide(busy, rate, out=np.zeros(rate.size), where=rate > 0)
+        rows, found = self.left.least_loaded_rows(
+            src[hit], dst[hit], size[hit], rate, choice.of(np.flatnonzero(hit)), busy
+        )
+        return self._mended(src, dst, offsets, links, hit, rows, found)
+
+    def _hit(self, offsets: Ints, links: Ints) -> npt.NDArray[np.bool_]:
+        hit = np.zeros(offsets.size - 1, dtype=np.bool_)
+        hit[np.repeat(np.arange(hit.size), np.diff(offsets))[self.dead[links]]] = True
+        return hit
+
+    def _check(self, src: Ints, dst: Ints, hit: npt.NDArray[np.bool_], found: npt.NDArray[np.bool_]) -> None:
         if not found.all():
             i = np.flatnonzero(hit)[np.flatnonzero(~found)[0]]
             raise InputError(f"GPU {src[i]} to GPU {dst[i]}", rule=f"no way is left without {', '.join(self.failed)}")
+
+    def _mended(
+        self, src: Ints, dst: Ints, offsets: Ints, links: Ints, hit: npt.NDArray[np.bool_], rows: Ints,
+        found: npt.NDArray[np.bool_],
+    ) -> Routes:  # fmt: skip
+        self._check(src, dst, hit, found)
+        lengths = np.diff(offsets)
+        pair = np.repeat(np.arange(src.size), lengths)
         width = max(int(lengths.max(initial=0)), rows.shape[1])
         matrix = np.full((src.size, width), -1, dtype=np.int64)
         matrix[pair, np.arange(links.size) - np.repeat(offsets[:-1], lengths)] = links
@@ -63,12 +116,13 @@ def failed_links(fabric: Fabric, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     return dead
 
 
-def without(fabric: Fabric, names: Sequence[str]) -> Fabric:
+def without(fabric: Fabric, failed: Sequence[str]) -> Fabric:
     """Return the fabric with the named devices and links failed; see ``Fabric.without``."""
+    names = (*fabric.failed, *failed)
     dead = failed_links(fabric, names)
     alive = np.flatnonzero(~dead)
     left = graph(
         fabric.devices, fabric.src[alive].astype(np.int64), fabric.dst[alive].astype(np.int64), alive, *fabric.attachments,
     )  # fmt: skip
-    router = Rerouted(fabric.router, dead, GraphRouter(left), names)
-    return replace(fabric, router=router, failed=(*fabric.failed, *names))
+    router = Rerouted(fabric.router, dead, GraphRouter(left, fabric.gpus_per_node), names)
+    return replace(fabric, router=router, failed=names)

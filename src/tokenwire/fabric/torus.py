@@ -1,6 +1,7 @@
 """A torus: every chip has a link to either neighbour along each dimension; there are no switches.
 
-The sides are as equal as the number of chips allows. Routes are shortest ways, equal ones shared by hash.
+The sides are ``shape``, or as equal as the number of chips allows. Routes are shortest ways, equal ones shared by hash; static
+ones go along one dimension after the other.
 
 Source: Jouppi et al. 2023, "TPU v4: an optically reconfigurable supercomputer" (ISCA), section 2.
 """
@@ -11,10 +12,10 @@ import math
 
 import numpy as np
 
-from tokenwire.collectives.topology import sides
 from tokenwire.fabric.assemble import Cables, assembled
 from tokenwire.fabric.fabric import Fabric, Ints
 from tokenwire.fabric.facts import ClusterFacts
+from tokenwire.fabric.hyperx import shape_of
 
 
 def neighbours(shape: tuple[int, ...]) -> tuple[Ints, Ints]:
@@ -37,8 +38,9 @@ def neighbours(shape: tuple[int, ...]) -> tuple[Ints, Ints]:
 def build_torus(name: str, facts: ClusterFacts) -> Fabric:
     """Return the torus of a cluster: as many chips as it has GPUs."""
     n = facts.nodes * facts.gpus_per_node
-    shape = sides(n, facts.dimensions)
+    shape = shape_of(facts, n, "chips")
     low, high = neighbours(shape)
     cables = [Cables(low, high, facts.nic_rate, facts.link_latency, "torus")]
     chips = np.arange(n, dtype=np.int64)
-    return assembled(name, facts, [("gpu", n)], cables, chips, (f"a torus of {' × '.join(map(str, shape))}",))
+    return assembled(name, facts, [("gpu", n)], cables, chips, (f"a torus of {' × '.join(map(str, shape))}",),
+                     ordered=True)

@@ -7,14 +7,15 @@ shared max-min fairly. That is what the fabric allows, not when a framework woul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenwire.errors import InputError, closest
-from tokenwire.fabric import TIERS, Fabric, routes
-from tokenwire.fabric.fabric import Ints, Routes
+from tokenwire.fabric import TIERS, Fabric, Ways, ways
+from tokenwire.fabric.fabric import Floats, Ints
 from tokenwire.flows.maxmin import Sharing, simulate
 from tokenwire.flows.patterns import Pattern
 
@@ -38,15 +39,31 @@ class Kind:
     src: Ints
     dst: Ints
     bytes: Ints
-    ways: Routes
+    ways: Ways
     shared: Sharing
     fabric: Fabric
 
-    @property
+    @cached_property
+    def ended(self) -> Floats:
+        """Return when each flow ends, in seconds: the last of its queue pairs."""
+        out = np.zeros(self.bytes.size)
+        np.maximum.at(out, self.ways.pair, self.shared.ended)
+        return out
+
+    @cached_property
     def link_bytes(self) -> Ints:
         """Return the bytes on each link."""
-        carried = np.repeat(self.bytes, np.diff(self.ways[0]))
-        return np.bincount(self.ways[1], weights=carried, minlength=self.fabric.links).astype(np.int64)
+        return self.ways.link_bytes
+
+    @property
+    def links(self) -> Ints:
+        """Return the links of each flow's way (those it is sprayed over; of several queue pairs the most)."""
+        width = np.ones(0) if self.ways.trunks is None else self.ways.trunks.width
+        many = np.ones(self.ways.entries.size) if self.ways.trunks is None else width[self.ways.entries]
+        strand = np.repeat(np.arange(self.ways.size.size), self.ways.hops)
+        out = np.zeros(self.bytes.size, dtype=np.int64)
+        np.maximum.at(out, self.ways.pair, np.bincount(strand, weights=many, minlength=self.ways.size.size).astype(np.int64))
+        return out
 
     @property
     def bound(self) -> float:
@@ -60,8 +77,11 @@ class Kind:
 
     @property
     def sharers(self) -> int:
-        """Return how many flows take the worst link."""
-        return int((self.ways[1] == self.worst).sum())
+        """Return how many flows take the worst link (queue pairs count each)."""
+        trunks, worst = self.ways.trunks, self.worst
+        if trunks is not None:
+            worst = int(np.flatnonzero((trunks.first <= worst) & (worst < trunks.first + trunks.width))[0])
+        return int((self.ways.entries == worst).sum())
 
 
 def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterator[Kind]:
@@ -89,11 +109,9 @@ def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterato
         if size.size > MOST_FLOWS:
             raise InputError(f"{op} on {group}: {size.size:,} flows", rule=f"at most {MOST_FLOWS:,} are simulated",
                              nearest="--only another group")  # fmt: skip
-        ways = routes(fabric, src, dst, traffic.seed, traffic.pxn)
-        carried = np.repeat(np.arange(size.size), np.diff(ways[0]))
-        latency = np.bincount(carried, weights=fabric.latency[ways[1]], minlength=size.size)
-        shared = simulate(ways, size, fabric.rate, latency=latency)
-        yield Kind(op, group, phase, parallelism, src, dst, size, ways, shared, fabric)
+        found = ways(fabric, src + traffic.first_gpu, dst + traffic.first_gpu, size, seed=traffic.seed, pxn=traffic.pxn)
+        shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use)
+        yield Kind(op, group, phase, parallelism, src, dst, size, found, shared, fabric)
 
 
 def flow_table(found: Sequence[Kind]) -> pl.DataFrame:
@@ -104,8 +122,8 @@ def flow_table(found: Sequence[Kind]) -> pl.DataFrame:
               "rate": pl.Float64, **dict.fromkeys(("op", "group", "phase", "parallelism"), pl.String)}  # fmt: skip
     parts = [
         pl.DataFrame({
-            "src": kind.src, "dst": kind.dst, "bytes": kind.bytes, "links": np.diff(kind.ways[0]),
-            "seconds": kind.shared.ended, "rate": kind.bytes / kind.shared.ended,
+            "src": kind.src, "dst": kind.dst, "bytes": kind.bytes, "links": kind.links,
+            "seconds": kind.ended, "rate": kind.bytes / kind.ended,
         }).with_columns(pl.lit(getattr(kind, name)).alias(name) for name in ("op", "group", "phase", "parallelism"))
         for kind in found
     ]  # fmt: skip
@@ -114,7 +132,7 @@ def flow_table(found: Sequence[Kind]) -> pl.DataFrame:
 
 def kind_facts(kind: Kind) -> dict[str, Any]:
     """Return what one kind took: seconds of the first, middle and last flow, the bound, the worst link and its flows."""
-    first, middle, last = (float(x) for x in np.quantile(kind.shared.ended, [0, 0.5, 1]))
+    first, middle, last = (float(x) for x in np.quantile(kind.ended, [0, 0.5, 1]))
     worst, fabric = kind.worst, kind.fabric
     name = f"{fabric.device_name(int(fabric.src[worst]))}-{fabric.device_name(int(fabric.dst[worst]))}"
     return {
@@ -142,8 +160,6 @@ def compared(traffic: Traffic, failed: Sequence[str], only: Sequence[str] = ()) 
 
 def spread(traffic: Traffic, seeds: int, only: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return for each kind its seconds over ``seeds`` draws of the hash: least, median, most."""
-    from dataclasses import replace
-
     runs = [[kind.shared.makespan for kind in kinds(replace(traffic, seed=s), traffic.fabric, only)] for s in range(seeds)]
     out = []
     for i, kind in enumerate(kinds(traffic, traffic.fabric, only)):

@@ -56,12 +56,12 @@ def _drop(key: F64, item: I64, size: int) -> int:
 
 @numba.njit(cache=True)
 def share(
-    first: I64, links: I64, capacity: F64, size: F64, weight: F64, start: F64, latency: F64, after: I64, then: I64,
+    first: I64, links: I64, use: F64, capacity: F64, size: F64, weight: F64, start: F64, latency: F64, after: I64, then: I64,
     waits: I64, record: bool, together: float,
 ) -> tuple[F64, F64, int, int, F64, I64, F64]:  # fmt: skip
     """Return when each flow began and ended (inf: never), the number of events and of rates set, and the rates over time.
 
-    Flow f takes ``links[first[f]:first[f + 1]]``; ``then[after[f]:after[f + 1]]`` wait for it, each for ``waits`` flows.
+    Flow f takes ``links[first[f]:first[f + 1]]``, ``use`` of its rate on each; ``then[after[f]:after[f + 1]]`` wait for it, each for ``waits`` flows.
     Events closer than ``together`` times the clock are one. The last three are (time, flow, rate) of every change.
     """
     flows, slots, many = size.size, links.size, capacity.size
@@ -181,10 +181,10 @@ def share(
                 for s in range(at[m], at[m] + count[m]):
                     g = owner[seat[s]]
                     if mark[g] == stamp:
-                        heaviness += weight[g]
+                        heaviness += weight[g] * use[seat[s]]
                         unfixed += 1
                     else:
-                        rest -= rate[g]
+                        rest -= rate[g] * use[seat[s]]
                 spare[m], heavy[m], open_[m], full[m], most[m] = max(rest, 0.0), heaviness, unfixed, np.inf, -1.0
                 if unfixed > 0:
                     links_left = _push(lkey, litem, links_left, spare[m] / heavy[m], m)
@@ -207,8 +207,8 @@ def share(
                     fresh[g], narrow[g] = current, m
                     for h in range(first[g], first[g + 1]):
                         w = links[h]
-                        spare[w] -= current * weight[g]
-                        heavy[w] -= weight[g]
+                        spare[w] -= current * weight[g] * use[h]
+                        heavy[w] -= weight[g] * use[h]
                         open_[w] -= 1
                         most[w] = max(most[w], current)
             for i in range(seen):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenwire.fabric import Fabric, routes
+from tokenwire.fabric import Fabric, ways
 from tokenwire.fabric.fabric import Ints
 
-_BLOCK = 1 << 20  # pairs whose routes are held at once
+_BLOCK = 1 << 20  # pairs whose ways are held at once (adaptive flows only know those of their block)
 
 
 def link_bytes(fabric: Fabric, src: Ints, dst: Ints, size: Ints, *, seed: int = 0, pxn: bool = True) -> Ints:
@@ -23,10 +23,5 @@ def link_bytes(fabric: Fabric, src: Ints, dst: Ints, size: Ints, *, seed: int = 
     out = np.zeros(fabric.links, dtype=np.int64)
     for first in range(0, src.size, _BLOCK):
         part = slice(first, first + _BLOCK)
-        offsets, links = routes(fabric, src[part], dst[part], seed, pxn)
-        carried = np.repeat(size[part], np.diff(offsets))
-        # Two halves of 31 bits, since bincount adds in float64, exact only to 2^53.
-        for shift in (0, 31):
-            half = (carried >> shift) & 0x7FFFFFFF if shift == 0 else carried >> shift
-            out += np.bincount(links, weights=half, minlength=fabric.links).astype(np.int64) << shift
+        out += ways(fabric, src[part], dst[part], size[part], seed=seed, pxn=pxn).link_bytes
     return out

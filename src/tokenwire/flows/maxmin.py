@@ -46,11 +46,13 @@ class Sharing:
 def simulate(
     routes: Routes, size: npt.ArrayLike, rate: npt.ArrayLike, *, start: npt.ArrayLike = 0.0, latency: npt.ArrayLike = 0.0,
     weight: npt.ArrayLike = 1.0, cap: npt.ArrayLike = np.inf, after: npt.ArrayLike | None = None, record: bool = False,
+    use: npt.ArrayLike | None = None,
 ) -> Sharing:  # fmt: skip
     """Return how flows of ``size`` bytes share links of ``rate`` bytes/s; flow f takes the links of its route.
 
     ``start`` (s), ``latency`` (s), ``weight`` and ``cap`` (bytes/s) are of each flow, or one for all. ``after`` has pairs
-    (before, then), shape (m, 2): flow ``then`` begins when ``before`` has ended. Raises ``InputError`` for numbers that
+    (before, then), shape (m, 2): flow ``then`` begins when ``before`` has ended. ``use`` is the part of its flow's rate that
+    each entry of the routes carries (0 to 1; all of it, where not given): sprayed flows. Raises ``InputError`` for numbers that
     cannot be, and for flows that wait for each other in a circle.
 
     >>> import numpy as np
@@ -69,14 +71,18 @@ def simulate(
         raise InputError(f"link {int(np.flatnonzero(~(capacity > 0))[0])}", rule="must have a rate above zero")
     if links.size and (links.min() < 0 or links.max() >= capacity.size):
         raise InputError("a route", rule=f"names a link that is not among the {capacity.size:,}")
+    part = np.ones(links.size) if use is None else np.array(use, dtype=np.float64, order="C")
+    if part.size != links.size or not ((part > 0) & (part <= 1 + 1e-9)).all():
+        raise InputError("the parts of flows on their links", rule=f"must be {links.size:,} numbers above 0 and at most 1")
     capped = np.flatnonzero(np.isfinite(given["cap"]))
     if capped.size:
         # A cap is a link of the flow's own.
+        part = np.insert(part, first[capped + 1], 1.0)
         links = np.insert(links, first[capped + 1], capacity.size + np.arange(capped.size))
         first = first + np.concatenate([[0], np.cumsum(np.isfinite(given["cap"]))])
         capacity = np.concatenate([capacity, given["cap"][capped]])
     begin, then, waits = _waiting(after, n)
-    out = share(first, links, capacity, given["size"], given["weight"], given["start"], given["latency"], begin, then, waits,
+    out = share(first, links, part, capacity, given["size"], given["weight"], given["start"], given["latency"], begin, then, waits,
                 record, TOGETHER)  # fmt: skip
     if not np.isfinite(out[1]).all():
         stuck = int(np.flatnonzero(~np.isfinite(out[1]))[0])

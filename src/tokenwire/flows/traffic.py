@@ -26,6 +26,7 @@ class Traffic:
     """Bytes of one step. Each table is worked out when it is first asked for.
 
     ``kinds`` are the patterns that the tables come from; ``seed`` chooses among equal ways; ``pxn`` as in ``fabric.routes``.
+    Rank r is GPU ``first_gpu`` + r.
     """
 
     kinds: tuple[Pattern, ...]
@@ -34,6 +35,7 @@ class Traffic:
     seed: int = 0
     pxn: bool = True
     algorithms: Mapping[str, str] = field(default_factory=dict)
+    first_gpu: int = 0
 
     @cached_property
     def transfers(self) -> pl.DataFrame:
@@ -124,7 +126,8 @@ class Traffic:
         """Return the bytes that enter each link of the fabric, int64[links]."""
         out = np.zeros(self.fabric.links, dtype=np.int64)
         for pairs, size in self._together:
-            out += link_bytes(self.fabric, pairs.src, pairs.dst, size, seed=self.seed, pxn=self.pxn)
+            src, dst = pairs.src + self.first_gpu, pairs.dst + self.first_gpu
+            out += link_bytes(self.fabric, src, dst, size, seed=self.seed, pxn=self.pxn)
         return out
 
     @cached_property
