@@ -104,6 +104,9 @@ class MegatronPlan(PlanConfig):
     moe_pad_expert_input_to_capacity: bool = False
     moe_token_drop_policy: Literal["probs", "position"] = "probs"
 
+    # Multi-token prediction
+    mtp_num_layers: Positive | None = None
+
     # The training script (Megatron-LM)
     create_attention_mask_in_dataloader: bool = True
     tp_comm_overlap: bool = False

@@ -40,8 +40,10 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
         raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
                          nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
     config, notes = _as_megatron_runs_it(config)
-    if arch.mtp_layers:
-        notes.append(f"the model's {arch.mtp_layers} layers of multi-token prediction are left out")
+    if arch.mtp_layers and config.mtp_num_layers is None:
+        notes.append(f"the model's layers of multi-token prediction are left out: plan.mtp_num_layers = {arch.mtp_layers} has them")
+    if config.mtp_num_layers and config.cp > 1:
+        notes.append("the numbers that context-parallel neighbours exchange to shift tokens for multi-token prediction are left out")
     hold(Choice(config, training, gpus), partial(broken, arch=arch))
     t, p, c, e = config.tp, config.pp, config.cp, config.ep
     dp = gpus // (t * p * c)

@@ -195,6 +195,8 @@ def _options(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
                 yield Broken("plan", "recompute_num_layers", f"uniform recomputation goes by whole groups: it must divide "
                              f"the {count} layers of a stage")  # fmt: skip
                 break
+    if c.mtp_num_layers and c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers != 1:
+        yield Broken("plan", "recompute_num_layers", "must be 1 with multi-token prediction")
     if c.distribute_saved_activations and c.sequence_parallel:
         yield Broken("plan", "distribute_saved_activations", "must be false with sequence parallelism")
     heads = min((x.mixer.heads for x in arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)

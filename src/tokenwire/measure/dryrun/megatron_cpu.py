@@ -100,10 +100,12 @@ def on_cpu() -> Iterator[None]:
         if not getattr(parallel_state, "HAVE_EINOPS", True):
             patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
         from megatron.core.transformer.moe.router import TopKRouter
+        from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
         patch(mock.patch.object(TopKRouter, "routing", _balanced(TopKRouter.routing)))
         for module in _modules_with("RouterGatingLinearFunction"):
             patch(mock.patch.object(module, "te_general_gemm", None, create=True))
+        patch(mock.patch.object(MTPLossLoggingHelper, "tracker", {}))
         patch(_CpuForCuda())
         yield
 

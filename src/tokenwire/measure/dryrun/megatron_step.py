@@ -224,7 +224,7 @@ def transformer_config(arch: Architecture, plan: Plan) -> Any:
         variable_seq_lengths=config.variable_seq_lengths, recompute_granularity=config.recompute_granularity,
         recompute_method=config.recompute_method, recompute_num_layers=config.recompute_num_layers,
         recompute_modules=list(config.recompute_modules), distribute_saved_activations=config.distribute_saved_activations,
-        calculate_per_token_loss=config.calculate_per_token_loss, **more,
+        calculate_per_token_loss=config.calculate_per_token_loss, mtp_num_layers=config.mtp_num_layers, **more,
     )  # fmt: skip
 
 
@@ -255,8 +255,20 @@ def _model(arch: Architecture, plan: Plan, transformer: Any, chunk: int) -> Any:
         pre_process=stage == 0 and chunk == 0, post_process=stage == plan.pp - 1 and chunk == plan.vpp - 1,
         share_embeddings_and_output_weights=arch.tied_embeddings,
         position_embedding_type={"learned": "learned_absolute", "rotary": "rope"}.get(arch.positions, "none"),
-        vp_stage=virtual,
+        vp_stage=virtual, mtp_block_spec=_next_token_spec(specs[-1], transformer, virtual),
     )  # fmt: skip
+
+
+def _next_token_spec(layer: Any, transformer: Any, virtual: int | None) -> Any:
+    from megatron.core.models.backends import LocalSpecProvider
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec_for_backend
+
+    if transformer.mtp_num_layers is None:
+        return None
+    block = get_gpt_mtp_block_spec_for_backend(transformer, layer, LocalSpecProvider(), vp_stage=virtual)
+    for spec in block.layer_specs if block is not None else ():
+        spec.submodules.enorm = spec.submodules.hnorm = spec.submodules.layer_norm = PlainNorm
+    return block
 
 
 def _data(plan: Plan) -> Iterator[torch.Tensor]:

@@ -1,7 +1,7 @@
 """Megatron-Core: what each rank of a stage says in one optimizer step.
 
 Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``,
-``context_parallel``, ``experts``, ``pipeline``, ``gradients`` with ``buckets``, ``small`` for the messages of a few bytes
+``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``small`` for the messages of a few bytes
 that tables forget.
 """
 
@@ -15,6 +15,7 @@ from tokenwire.step.dialects.megatron import (
     context_parallel,
     experts,
     gradients,
+    next_tokens,
     pipeline,
     small,
     tensor_parallel,
@@ -23,14 +24,15 @@ from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import PHASES, Operation
 
 _MECHANISMS = (
-    small.data, tensor_parallel.operations, context_parallel.operations, experts.operations, pipeline.operations,
+    small.data, tensor_parallel.operations, next_tokens.operations, context_parallel.operations, experts.operations, pipeline.operations,
     gradients.operations, small.optimizer, small.loss,
 )  # fmt: skip
 
 
 def operations(arch: Architecture, plan: Plan) -> Iterable[Operation]:
     """Yield the rows of every stage, stage by stage, in the order of the phases of a step."""
-    sizes = Sizes.of(arch, plan)
-    for stage in plan.stages:
+    longer, stages = next_tokens.with_their_layers(arch, plan)
+    sizes = Sizes.of(longer, plan)
+    for stage in stages:
         rows = [row for mechanism in _MECHANISMS for row in mechanism(sizes, stage)]
         yield from sorted(rows, key=lambda row: PHASES.index(row.phase))

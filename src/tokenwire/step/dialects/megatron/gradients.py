@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tokenwire.model.architecture import Experts, Tensor
 from tokenwire.model.tensors import tensors
@@ -39,17 +40,22 @@ def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor,
     by_layer, before, after = _parts(z)
     first = stage.has_embedding and chunk == 0
     last = stage.has_head and chunk == z.plan.vpp - 1
-    shared = z.arch.tied_embeddings and z.plan.pp > 1
-    if first:
+    shared = (z.arch.tied_embeddings or z.next_tokens > 0) and z.plan.pp > 1
+    if first or (last and z.next_tokens):
         for tensor in before:
             yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
-    for layer in stage.chunks[chunk]:
+    own = len(z.arch.layers) - z.next_tokens
+    for layer in (index for index in stage.chunks[chunk] if index < own):
         yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer.get(layer, [])))
     if last:
-        for tensor in after:
-            yield tensor, local_elements(z, tensor), False
-        if shared:
-            yield before[0], local_elements(z, before[0]), True
+        head = [tensor for tensor in after if tensor.part == "head"]
+        yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head")
+        for layer in range(own, own + z.next_tokens):
+            yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer[layer]))
+        yield from ((tensor, local_elements(z, tensor), False) for tensor in head)
+        if shared and z.arch.tied_embeddings:
+            # Beside a layer of multi-token prediction the copy is its embedding, and the head has memory that goes unused.
+            yield before[0], local_elements(z, before[0]), not z.next_tokens
 
 
 def _registered(z: Sizes, layer: list[Tensor]) -> Iterator[tuple[Tensor, int]]:
@@ -77,7 +83,8 @@ def _parts(z: Sizes) -> tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor
         return cached[1]
     by_layer: dict[int, list[Tensor]] = {}
     before, after = [], []
-    for tensor in tensors(z.arch, "megatron"):
+    own = len(z.arch.layers) - z.next_tokens
+    for tensor in tensors(replace(z.arch, layers=z.arch.layers[:own], mtp_layers=z.next_tokens), "megatron"):
         if tensor.layer is not None:
             by_layer.setdefault(tensor.layer, []).append(tensor)
         elif tensor.part in ("final_norm", "head"):
@@ -228,7 +235,7 @@ def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
 
 
 def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    if not z.arch.tied_embeddings or z.plan.pp == 1 or not (stage.has_embedding or stage.has_head):
+    if not (z.arch.tied_embeddings or z.next_tokens) or z.plan.pp == 1 or not (stage.has_embedding or stage.has_head):
         return
     rows = z.plan.vocabulary_size // z.plan.tp
     yield z.row(

@@ -39,7 +39,7 @@ class Sizes:
         return {
             "b": training.micro_batch, "s": training.sequence_length, "h": self.arch.hidden_size, "t": plan.tp,
             "c": plan.cp, "p": plan.pp, "v": plan.vpp, "e": plan.ep, "m": plan.micro_batches, "D": plan.dp,
-            "V'": plan.vocabulary_size, "L": len(self.arch.layers),
+            "V'": plan.vocabulary_size, "L": len(self.arch.layers) - self.next_tokens,
         }  # fmt: skip
 
     @property
@@ -61,6 +61,11 @@ class Sizes:
     def activation(self) -> int:
         """Return b·s/c·h, the elements of one whole activation."""
         return self.tokens * self.arch.hidden_size
+
+    @property
+    def next_tokens(self) -> int:
+        """Return the layers of multi-token prediction, the last ones of ``arch``."""
+        return self.config.mtp_num_layers or 0
 
     @property
     def sequence_parallel(self) -> bool:

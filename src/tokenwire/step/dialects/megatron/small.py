@@ -21,10 +21,12 @@ def data(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield the broadcasts of a micro-batch from the first rank of the tensor-parallel group, which read it."""
     if sizes.plan.tp == 1 or not (stage.has_embedding or stage.has_head):
         return
-    first, last = stage.has_embedding, stage.has_head
+    last = stage.has_head
+    # Multi-token prediction embeds tokens on the last stage too.
+    first = stage.has_embedding or (last and sizes.next_tokens > 0)
     items = [("tokens", "int64", first), ("labels", "int64", last), ("loss mask", "fp32", last),
              ("attention mask", "bool", sizes.config.create_attention_mask_in_dataloader),
-             ("position ids", "int64", first), ("number of packed sequences", "int64", first)]  # fmt: skip
+             ("position ids", "int64", first), ("number of packed sequences", "int64", stage.has_embedding)]  # fmt: skip
     b, s = sizes.plan.training.micro_batch, sizes.plan.training.sequence_length
     for what, dtype, wanted in items:
         if not wanted:

@@ -29,15 +29,15 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     if sizes.plan.tp == 1:
         return
     if stage.has_embedding:
-        yield from _embedding(sizes, stage)
+        yield from embedding(sizes, stage)
     yield from _blocks(sizes, stage)
     yield from _replicated_kv(sizes, stage)
     if stage.has_head:
-        yield from _head(sizes, stage)
-        yield from _cross_entropy(sizes, stage)
+        yield from head(sizes, stage)
 
 
-def _embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
+def embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield the rows of looking up the tokens of a micro-batch."""
     m, sequence = z.plan.micro_batches, z.sequence_parallel
     scattered = sequence and z.arch.positions not in ("learned", "sinusoidal")
     yield z.row(
@@ -184,7 +184,13 @@ def _replicated_kv(z: Sizes, stage: Stage) -> Iterator[Operation]:
             )  # fmt: skip
 
 
-def _head(z: Sizes, stage: Stage) -> Iterator[Operation]:
+def head(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield the rows of the output layer and of the loss."""
+    yield from _output_layer(z, stage)
+    yield from _cross_entropy(z, stage)
+
+
+def _output_layer(z: Sizes, stage: Stage) -> Iterator[Operation]:
     m, i = z.plan.micro_batches, stage.index
     if not z.sequence_parallel:
         yield z.row(i, "all_reduce", "tp", "backward", m, z.activation, "head input gradient", formula=_FULL,
