@@ -7,9 +7,18 @@ together. Sections are frozen; unknown keys are errors that name the nearest kno
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from tokenwire.errors import InputError, closest
 from tokenwire.units import parse_bytes, parse_flops, parse_rate, parse_seconds
@@ -36,10 +45,31 @@ Positive = Annotated[int, Field(ge=1, le=2**53)]
 """A whole number of at least 1."""
 
 
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the types that a field takes, unions and annotations taken apart."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return {type(value) for value in get_args(annotation)}
+    if origin is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return {kind for part in get_args(annotation) for kind in _kinds(part)}
+    return {origin or annotation}
+
+
 class Section(BaseModel):
     """The base of a section: frozen, no unknown keys, defaults for everything."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic reads true as 1; in a journey file that is a slip.
+        kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("must be a number, not true or false")
+        return value
 
 
 S = TypeVar("S", bound=BaseModel)

@@ -179,8 +179,8 @@ def format_count(value: float) -> str:
 def format_quantity(value: float, unit: str) -> str:
     """Return ``value`` with ``unit``: ``B``, ``B/s`` (network), ``GB/s`` (memory), ``s``, ``FLOP``, ``%``, or a word.
 
-    >>> format_quantity(50e9, "B/s"), format_quantity(0.25, "%"), format_quantity(3, "packets")
-    ('400 Gb/s', '25 %', '3 packets')
+    >>> format_quantity(50e9, "B/s"), format_quantity(0.25, "%"), format_quantity(3, "packets"), format_quantity(1, "packets")
+    ('400 Gb/s', '25 %', '3 packets', '1 packet')
     """
     if unit == "B":
         return format_bytes(value)
@@ -195,7 +195,18 @@ def format_quantity(value: float, unit: str) -> str:
     if unit == "%":
         return f"{value * 100:.3g} %"
     number = format_count(value) if value == round(value) else f"{value:,.4g}"
+    # One of them is a packet, not packets.
+    unit = unit.removesuffix("s") if value == 1 and unit.isalpha() else unit
     return number if unit in ("", "1") else f"{number} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "document"), counted(1000, "document")
+    ('1 document', '1,000 documents')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def element_bytes(elements: int, dtype: str) -> int:

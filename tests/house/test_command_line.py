@@ -103,3 +103,55 @@ def test_colour_is_absent_in_a_pipe(tmp_path: Path) -> None:
     ).stdout  # fmt: skip
     assert b"\x1b" not in shown
     assert max(map(len, shown.decode().splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["step", "--explain", "all"],
+        ["step", "--why", "18"],
+        ["collective", "all_reduce", "--ranks", "1024", "--topology", "ring", "--chunks", "4"],
+        ["collective", "all_reduce", "--ranks", "12", "--topology", "torus3d"],
+        ["collective", "broadcast", "--ranks", "5", "--transfers"],
+    ],
+    ids=" ".join,
+)
+def test_derivations_fit_into_80_columns(arguments: list[str]) -> None:
+    shown = run(arguments).stdout.decode().splitlines()
+    assert shown
+    # A word that is longer than a line, as a path may be, stays whole.
+    assert [line for line in shown if len(line) > 80 and " " in line.strip()] == []
+
+
+@pytest.mark.parametrize("arguments", [["step", "--csv", "pipe"], ["step", "--parquet", "pipe"], ["tokens", "--save", "pipe"]])
+def test_a_pipe_is_written_and_stays_one(arguments: list[str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
+    assert run(arguments, folder=tmp_path).returncode == 0
+    assert reader.communicate(timeout=20)[0]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    assert run(["step", "--csv", "link.csv"], folder=tmp_path).returncode == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("stage,")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["step", "--csv", "/dev/full"], ["tokens", "--save", "/dev/full"]])
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    ended = run(arguments)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+    assert b"No space left" in ended.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_standard_output_on_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tokenwire", "step", "--json"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
+    assert b"No space left" in ended.stderr

@@ -51,6 +51,9 @@ CASES: list[tuple[str, list[str], dict[str, bytes], list[str]]] = [
     ("a share above all", ["needs", "--exposed", "500%"], {}, ["500%"]),
     ("a comparison that is none", ["compare", "tokenisers"], {}, ["tokenisers", "tokenizers"]),
     ("a plot of no kind", ["compare", "width", "--plot", "plot.bmp"], {}, ["plot.bmp", "svg"]),
+    ("true for a number", ["plan", "--set", "training.micro_batch=true"], {}, ["micro_batch", "true", "number"]),
+    ("a key of very many parts", ["plan", "j.toml"], {"j.toml": b"[plan" + b".a" * 100_000 + b"]"}, ["nested too deeply"]),
+    ("brackets for a tokenizer", ["tokens", "--set", "tokenizer.file=t.json"], {"t.json": b"[" * 100_000}, ["tokenizer.json"]),
     ("output into no folder", ["step", "--csv", "no/such/folder.csv"], {}, ["folder.csv"]),
 ]  # fmt: skip
 

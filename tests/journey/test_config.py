@@ -93,3 +93,26 @@ def test_an_unknown_key_lists_only_some():
     with pytest.raises(InputError, match="more; nearest that works: tp") as caught:
         read_config(None, ["plan.tpp=2"])
     assert len(str(caught.value)) < 500
+
+
+def test_a_byte_order_mark_is_not_part_of_the_file(tmp_path):
+    (tmp_path / "j.toml").write_bytes(b"\xef\xbb\xbf[plan]\r\ntp = 4\r\n")
+    assert read_config(tmp_path / "j.toml").plan.tp == 4
+
+
+def test_fields_of_a_model_take_the_place_of_the_built_in_one(tmp_path):
+    journey = Journey.read(None, ["model.hidden_size=128", "model.layers=4"])
+    assert (journey.model().architecture.hidden_size, len(journey.model().architecture.layers)) == (128, 4)
+    with pytest.raises(InputError, match="needs hidden_size"):
+        read_config(None, ["model.layers=4"])
+    # A preset that the user named is not dropped in silence.
+    (tmp_path / "j.toml").write_text('[model]\npreset = "gpt2"\n')
+    for path, overrides in ((tmp_path / "j.toml", []), (None, ["model.preset=gpt2"])):
+        with pytest.raises(InputError, match="cannot stand beside preset"):
+            read_config(path, [*overrides, "model.layers=4"])
+
+
+@pytest.mark.parametrize("key", ["plan.tp", "training.global_batch", "tokenizer.vocab_size", "cluster.nodes"])
+def test_true_is_no_number(key):
+    with pytest.raises(InputError, match=f"{key.split('.')[1]} = True: must be a number, not true or false"):
+        read_config(None, [f"{key}=true"])

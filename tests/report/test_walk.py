@@ -142,3 +142,19 @@ def test_tshark_reads_the_packet_as_rocev2_without_complaint(tmp_path):
     assert "Malformed" not in out
     assert "Expert Info" not in out
     assert "[Header checksum status: Good]" in out
+
+
+def test_a_text_cannot_steer_the_terminal(tmp_path):
+    (tmp_path / "t.txt").write_bytes(b"uno \x1b[31mdue\x1b[0m \x1b]0;tre\x07\n")
+    for verb in (["walk", "--text", "t.txt", "--scene", "verse,words,tokens"], ["tokens", "--text", "t.txt"], ["text", "t.txt"]):
+        told = run(verb, folder=tmp_path)
+        assert told.returncode == 0, told.stderr
+        assert not set(told.stdout) & ({*range(0x20)} - {0x0A})
+        assert "␛" in told.stdout.decode()
+
+
+def test_a_verse_without_end_is_shown_in_part(tmp_path):
+    (tmp_path / "t.txt").write_text("parola " * 20_000)
+    told = run(["walk", "--text", "t.txt", "--scene", "verse,words,tokens"], folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert len(told.stdout) < 10_000

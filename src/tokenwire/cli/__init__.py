@@ -113,6 +113,8 @@ def main() -> None:
         raise
     except BrokenPipeError:
         _end("the output was closed before everything was written", 1)
+    except OSError as error:
+        _end(f"the output could not be written ({error.strerror or error})", 1)
     except RecursionError:
         _end("the input is nested too deeply", 1)
     except MemoryError:

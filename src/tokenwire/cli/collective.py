@@ -76,6 +76,7 @@ def _on_links(
     from tokenwire.cli.output import print_json, print_table, write_table
     from tokenwire.collectives import reading
     from tokenwire.report.rooms.collective import check_topology
+    from tokenwire.report.terminal import folded
 
     check_topology(topology)
     _refuse(foreign, "is for a cluster", "--topology dgx-h100-superpod")
@@ -90,10 +91,10 @@ def _on_links(
         return
     rows, right = reading.rows(facts)
     print_table(rows, ["what", "value"], right=right, title=facts["name"])
-    print(facts["derivation"])
+    print(folded(facts["derivation"]))
     if facts["because"]:
-        print(f"  {facts['because']}")
-    print(f"  source: {facts['source']}")
+        print(folded(f"  {facts['because']}"))
+    print(folded(f"  source: {facts['source']}"))
     if transfers:
         shown = [list(row.values()) for row in facts["transfers"][: reading.SHOWN]]
         print_table(shown, list(reading.COLUMNS), right=list(reading.COLUMNS))

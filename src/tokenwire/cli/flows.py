@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Seed, Set
 
 
 def flows(
@@ -15,9 +15,9 @@ def flows(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="Only this group, phase or parallelism, e.g. dp.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the hash that chooses among equal ways.")] = 0,
+    seed: Seed = 0,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="How the time varies over N seeds of the hash.")] = 0,
-    no_pxn: Annotated[bool, typer.Option("--no-pxn", help="Across rails go by the spine, not by NVLink first.")] = False,
+    no_pxn: NoPxn = False,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,

@@ -16,6 +16,8 @@ JourneyFile = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value, e.g. --set plan.tp=4.")
 ]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the hash that chooses among equal ways.")]
+NoPxn = Annotated[bool, typer.Option("--no-pxn", help="Across rails go by the spine, not by NVLink first.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV (- is stdout).")]
 Parquet = Annotated[str | None, typer.Option("--parquet", metavar="FILE", help="Write the table as Parquet.")]

@@ -37,6 +37,7 @@ def step(
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.report.terminal import folded
     from tokenwire.step import explain as words
 
     trip = read_journey(journey, sets)
@@ -46,7 +47,7 @@ def step(
     plan, operations = trip.plan(), trip.step().with_row_index("row")
     numbered = operations if stage is None else words.of_stage(operations, stage, plan.pp)
     if why is not None:
-        print(words.one(operations, why))
+        print(folded(words.one(operations, why)))
         return
     if explain is not None:
         numbered = words.of_group(numbered, explain)
@@ -57,7 +58,7 @@ def step(
         print_json(words.as_json(rows))
     elif explain is not None:
         for paragraph in words.derivations(rows, numbered["row"].to_list()):
-            print(paragraph, end="\n\n")
+            print(folded(paragraph), end="\n\n")
     elif rows.is_empty():
         print("Nothing is said: every group of this plan has one rank.")
     else:

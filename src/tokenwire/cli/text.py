@@ -1,5 +1,6 @@
 """The verb ``text``: read a text, choose a part of it, count."""
 
+from sys import stdout
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ def text(
     from tokenwire.cli.options import journey_or_text
     from tokenwire.cli.output import print_json
     from tokenwire.report.rooms.words import facts, picture
-    from tokenwire.report.terminal import console
+    from tokenwire.report.terminal import console, harmless
     from tokenwire.text import select
 
     read = journey_or_text(source, sets, encoding).text()
@@ -34,7 +35,8 @@ def text(
     if json:
         print_json(facts(part))
     elif show:
-        print(part.content, end="" if part.content.endswith("\n") else "\n")
+        shown = harmless(part.content) if stdout.isatty() else part.content
+        print(shown, end="" if part.content.endswith("\n") else "\n")
     else:
         for piece in picture(facts(part)):
             console().print(piece)

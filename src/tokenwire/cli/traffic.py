@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Seed, Set
 
 
 def traffic(
@@ -15,8 +15,8 @@ def traffic(
     algorithm: Annotated[
         list[str] | None, typer.Option("--algorithm", metavar="OP=A", help="E.g. all_reduce=tree (may be repeated).")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the hash that chooses among equal ways.")] = 0,
-    no_pxn: Annotated[bool, typer.Option("--no-pxn", help="Across rails go by the spine, not by NVLink first.")] = False,
+    seed: Seed = 0,
+    no_pxn: NoPxn = False,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,

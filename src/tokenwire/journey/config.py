@@ -28,6 +28,8 @@ from tokenwire.wire import WireConfig
 LIMIT = 2**20
 """Bytes of the largest journey file that is read."""
 
+_DEEPEST = 256
+
 _PATHS = {"text": ("source",), "tokenizer": ("file",), "model": ("config",), "cluster": ("file",)}
 # Keys of [plan] that every dialect has; the rest belong to one framework.
 _COMMON_PLAN = ("dialect", "tp", "pp", "cp", "ep", "etp", "vpp")
@@ -60,22 +62,32 @@ def read_config(path: str | Path | None, overrides: Iterable[str] = (), base: st
 
     Raises ``InputError`` naming the section, the key, the rule and the nearest name that works.
     """
-    sections = built_in(base)
+    sections, given = built_in(base), {} if path is None else _sections_of(path)
     if path is not None:
-        given = _sections_of(path)
         folder = Path() if str(path) == "-" else Path(path).parent
         for name, values in given.items():
             sections[name] = _with_paths(name, values, folder)
+    overrides = list(overrides)
+    if ("model" not in given) and _by_its_fields(overrides):
+        # Fields describe a whole model: they take the place of the built-in one rather than clash with its name.
+        sections["model"] = {}
     for override in overrides:
         _lay_over(sections, override)
     return _validated(sections)
+
+
+def _by_its_fields(overrides: Iterable[str]) -> bool:
+    """Return whether overrides describe a model by fields of its own."""
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    of_model = {key for key in keys if key.startswith("model.")} - {"model.name"}
+    return bool(of_model) and not of_model & {"model.preset", "model.config"}
 
 
 def _sections_of(path: str | Path) -> dict[str, dict[str, Any]]:
     where = f"journey file {str(path)!r}"
     data = read_limited(path, limit=LIMIT, what="journey file")
     try:
-        return _only_sections(tomllib.loads(data.decode("utf-8")), where)
+        return _only_sections(tomllib.loads(_shallow(data.decode("utf-8-sig"))), where)
     except UnicodeDecodeError as error:
         byte = data[error.start]
         raise InputError(where, rule=f"is not UTF-8 (byte 0x{byte:02x} at offset {error.start:,})") from None
@@ -83,6 +95,14 @@ def _sections_of(path: str | Path) -> dict[str, dict[str, Any]]:
         raise InputError(where, rule=f"is not TOML ({error})", nearest='lines such as [plan] and tp = 8') from None
     except RecursionError:
         raise InputError(where, rule="is nested too deeply") from None
+
+
+def _shallow(text: str) -> str:
+    """Return the text, or raise RecursionError for a key of very many parts, over which tomllib takes quadratic time."""
+    for line in text.splitlines():
+        if line.count(".") > _DEEPEST and not line.lstrip().startswith("#"):
+            raise RecursionError
+    return text
 
 
 def _only_sections(values: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:

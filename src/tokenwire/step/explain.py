@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError, closest
-from tokenwire.units import ITEM_BYTES, format_bytes, format_count
+from tokenwire.units import ITEM_BYTES, counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,11 +86,12 @@ def derivation(number: int, row: dict[str, Any]) -> str:
     peer = f" with stage {row['peer']}" if row["peer"] is not None and row["op"] in ("send", "recv") else ""
     times = f"{row['count']:,} × a step" + (f" ({row['layers']} layers)" if row["layers"] else "")
     formula = f"{row['formula']} = {row['values']} = " if row["formula"] and row["formula"] != row["values"] else ""
+    exact, short = f"{format_count(row['bytes'])} B", format_bytes(row["bytes"])
     lines = [
         f"{number}  {row['op']} on {row['group']} ({row['group_size']:,} ranks){peer}: {row['what']}",
         f"   {where}, {times}",
-        f"   {formula}{format_count(row['elements'])} elements of {row['dtype']}",
-        f"   × {size_text} B = {format_count(row['bytes'])} B ({format_bytes(row['bytes'])}) a call,"
+        f"   {formula}{counted(row['elements'], 'element')} of {row['dtype']}",
+        f"   × {size_text} B = {exact}{f' ({short})' if short != exact else ''} a call,"
         f" {format_bytes(row['bytes'] * row['count'])} a step",
         f"   why: {row['why']}",
         f"   source: {row['source']}",

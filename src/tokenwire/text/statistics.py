@@ -54,7 +54,7 @@ def statistics(text: Text, most_common: int = 10) -> TextStatistics:
     (136, 46, 945)
     """
     spans = words(text.content)
-    ordered_forms = forms(text.content)
+    ordered_forms = forms(text.content, spans)
     counts = Counter(ordered_forms)
     ordered = counts.most_common()
     return TextStatistics(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 
 _RUN = re.compile(r"\S+")
 _ALNUM = re.compile(r"[^\W_]")
@@ -26,13 +28,14 @@ def words(content: str) -> list[tuple[int, int]]:
     return [match.span() for match in _RUN.finditer(content) if _is_word(match.group())]
 
 
-def forms(content: str) -> list[str]:
-    """Return the type of every word, in order.
+def forms(content: str, spans: Sequence[tuple[int, int]] | None = None) -> list[str]:
+    """Return the type of every word, in order; ``spans`` are its words where they are known already.
 
     >>> forms("«Vita, vita; ch’i’ - l’")
     ['vita', 'vita', 'ch’i’', 'l’']
     """
-    return [_form(content[start:end]) for start, end in words(content)]
+    form = cache(_form)
+    return [form(content[start:end]) for start, end in (words(content) if spans is None else spans)]
 
 
 def types(content: str) -> Counter[str]:

@@ -11,6 +11,9 @@ import numpy as np
 from tokenwire.errors import InputError, MissingExtra
 from tokenwire.tokens.encoding import Encoding, encoding_of_byte_spans
 
+# The first field of a ModelProto, its pieces, as protobuf writes it: number 1, a message (sentencepiece_model.proto).
+_PIECES = b"\n"
+
 
 @dataclass(frozen=True)
 class SentencePiece:
@@ -47,6 +50,9 @@ class SentencePiece:
 
 def read_sentencepiece(data: bytes, name: str, where: str) -> SentencePiece:
     """Return the tokenizer of a SentencePiece model. Raises ``InputError`` where it is not one."""
+    none = InputError(where, rule="is neither a tokenizer.json nor a tiktoken rank file nor a SentencePiece model")
+    if not data.startswith(_PIECES):
+        raise none
     try:
         import sentencepiece
     except ImportError:
@@ -58,7 +64,5 @@ def read_sentencepiece(data: bytes, name: str, where: str) -> SentencePiece:
     except (RuntimeError, ValueError, SystemError):
         pieces = 0
     if not pieces:
-        raise InputError(
-            where, rule="is neither a tokenizer.json nor a tiktoken rank file nor a SentencePiece model"
-        )
+        raise none
     return SentencePiece(name, processor)

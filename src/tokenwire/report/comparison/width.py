@@ -133,7 +133,7 @@ def _notes(rows: list[dict[str, object]]) -> list[str]:
         key = f"{name}_bytes_per_megaflop"
         before, after = float(str(first[key])), float(str(last[key]))
         out.append(
-            f"{method.title}: {before:,.3g} B for each million FLOPs at h = {first['hidden_size']:,}, "
-            f"{after:,.3g} B at h = {last['hidden_size']:,}"
+            f"{method.title}: {format_bytes(before)} for each million FLOPs at h = {first['hidden_size']:,}, "
+            f"{format_bytes(after)} at h = {last['hidden_size']:,}"
         )
     return out

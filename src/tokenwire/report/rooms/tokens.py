@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError
 from tokenwire.files import whole_or_nothing
-from tokenwire.report.terminal import table
+from tokenwire.report.terminal import table, visible
 from tokenwire.tokens import bytes_read, pack
+from tokenwire.units import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,20 +91,16 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     yield table(rows, ["count of", "value", "that is"], right=["value"], title=facts["text"])
     packing = facts["packing"]
     yield (
-        f"packed: {packing['sequences']:,} sequences of {packing['sequence_length']:,} tokens from "
-        f"{packing['documents']:,} documents, {packing['padding']:,} places empty"
+        f"packed: {counted(packing['sequences'], 'sequence')} of {packing['sequence_length']:,} tokens from "
+        f"{counted(packing['documents'], 'document')}, {packing['padding']:,} places empty"
     )
     yield (
         f"a step: {packing['global_batch']:,} sequences = {packing['tokens_per_step']:,} tokens; "
-        f"the text lasts {packing['steps']:,} steps"
+        f"the text lasts {counted(packing['steps'], 'step')}"
     )
     yield f"storage a step: {packing['storage_text']}"
     tokens = [
-        (row["index"], row["id"], _visible(row["text"]), f"{row['start']}-{row['end']}", row["in_vocabulary"])
+        (row["index"], row["id"], visible(row["text"]), f"{row['start']}-{row['end']}", row["in_vocabulary"])
         for row in facts["first"]
     ]
     yield table(tokens, ["token", "id", "text", "bytes", "in the vocabulary"], right=["token", "id", "bytes"])
-
-
-def _visible(text: str) -> str:
-    return text.replace("\n", "↵").replace(" ", "␣").replace("\t", "⇥")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from tokenwire.report.terminal import bar, table
+from tokenwire.report.terminal import bar, shortened, table, visible
 from tokenwire.text import Text, statistics
 from tokenwire.units import format_bytes
 
@@ -27,8 +27,8 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
         ("characters", f"{facts['characters']:,}", f"{facts['bytes'] / max(facts['characters'], 1):.3f} B a character"),
         ("cantos", f"{facts['cantos']:,}", ""),
         ("stanzas", f"{facts['stanzas']:,}", ""),
-        ("verses", f"{facts['verses']:,}", f"{facts['words'] / max(facts['verses'], 1):.2f} words a verse"),
-        ("words", f"{facts['words']:,}", f"{facts['mean_word_characters']:.2f} characters a word"),
+        ("verses", f"{facts['verses']:,}", f"{facts['words'] / max(facts['verses'], 1):,.2f} words a verse"),
+        ("words", f"{facts['words']:,}", f"{facts['mean_word_characters']:,.2f} characters a word"),
         ("types", f"{facts['types']:,}", f"{facts['once']:,} of them occur once"),
     ]
     yield table(rows, ["count of", "value", "that is"], right=["value"], title=facts["name"])
@@ -41,5 +41,5 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
                 f"   (least squares of logarithms, R² = {fit['r2']:.3f})"
             )
     most = max((row["count"] for row in facts["most_common"]), default=1)
-    rows = [(row["type"], f"{row['count']:,}", bar(row["count"] / most, 30)) for row in facts["most_common"]]
+    rows = [(shortened(visible(row["type"]), 40), f"{row['count']:,}", bar(row["count"] / most, 30)) for row in facts["most_common"]]
     yield table(rows, ["most common", "times", ""], right=["times"])

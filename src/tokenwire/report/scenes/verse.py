@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenwire.report.scenes.walk import Walk
+from tokenwire.report.terminal import harmless, shortened
 
 LINES = 18
 """Verses drawn at most; ``facts`` has them all."""
+LETTERS = 400
+"""Characters drawn of a verse at most."""
 
 
 def facts(walk: Walk) -> dict[str, Any]:
@@ -36,7 +39,7 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
             yield ""
         before = verse
         where = f"{verse['canto']} {verse['number']}".strip()
-        yield Text.assemble((f"{where:>16}  ", "dim"), (verse["text"], "bold italic"))
+        yield Text.assemble((f"{where:>16}  ", "dim"), (shortened(harmless(verse["text"]), LETTERS), "bold italic"))
     if len(facts["verses"]) > LINES:
         yield Text(f"{'':16}  … {len(facts['verses']) - LINES:,} verses more", style="dim")
     yield ""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
+from tokenwire.report.terminal import visible
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
@@ -96,6 +97,6 @@ def piece(journey: Journey, index: int) -> str:
     encoding = journey.encoding()
     data = journey.text().data[int(encoding.starts[index]) : int(encoding.ends[index])]
     try:
-        return data.decode("utf-8").replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍").replace(" ", "␣")
+        return visible(data.decode("utf-8"))
     except UnicodeDecodeError:
         return "".join(chr(b) if 0x21 <= b < 0x7F else f"<{b:02X}>" for b in data)

@@ -7,7 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenwire.report.scenes.walk import Walk
+from tokenwire.report.terminal import shortened, visible
 from tokenwire.text import statistics, types, words
+
+LETTERS = 64
+"""Characters drawn of a word at most."""
 
 
 def facts(walk: Walk) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     yield ""
     line = Text()
     for word in facts["words"][:60]:
-        shown = Text.assemble(word["text"], (f" {word['times']}   ", "dim cyan"))
+        shown = Text.assemble(shortened(visible(word["text"]), LETTERS), (f" {word['times']}   ", "dim cyan"))
         # A word and its count stay together.
         if line.cell_len + shown.cell_len > 80:
             yield line

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tokenwire.errors import InputError
+from tokenwire.files import open_to_read
 from tokenwire.wire.capture.layout import (
     GZIP,
     MAX_RECORD,
@@ -136,16 +136,7 @@ def read_capture(
     """
     if limit is not None and limit < 0:
         raise InputError(f"--max-packets {limit}", rule="must be at least 0", nearest="0")
-    try:
-        file = sys.stdin.buffer if str(path) == "-" else open(path, "rb")  # noqa: SIM115
-    except FileNotFoundError:
-        raise InputError(f"capture {str(path)!r}", rule="no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"capture {str(path)!r}", rule="is a folder, not a file") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"capture {str(path)!r}", rule=f"cannot be read ({reason})") from None
-    with file:
+    with open_to_read(path, what="capture") as file:
         source = _Source(file, notes)
         if source.peek(2) == GZIP:
             source = _unzipped(source, notes)
