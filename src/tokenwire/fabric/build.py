@@ -13,6 +13,7 @@ TOPOLOGIES: dict[str, tuple[str, str]] = {
     "clos": ("tokenwire.fabric.clos", "build_clos"),
     "torus": ("tokenwire.fabric.torus", "build_torus"),
     "hyperx": ("tokenwire.fabric.hyperx", "build_hyperx"),
+    "file": ("tokenwire.fabric.own", "build_own"),
     "dragonfly_plus": ("tokenwire.fabric.dragonfly", "build_dragonfly_plus"),
 }
 """Topology by name: the module and the function (name, facts) -> Fabric."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import PurePath
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -11,12 +12,17 @@ from tokenwire.config import ComputeRate, Positive, Rate, Section, Time
 from tokenwire.errors import InputError, unknown
 from tokenwire.fabric.facts import ClusterFacts, preset, presets, read_facts
 
+_BESIDE_A_FILE = ("preset", "file", "nodes", "gpus", "peak_flops", "routing", "hash", "queue_pairs")
+
 MOST_GPUS = 1 << 20
 """GPUs of the largest cluster that is built."""
 
 
 class ClusterConfig(Section):
     """A catalog entry (``preset``) or a ``file``; ``nodes`` or ``gpus``; and facts that differ from it.
+
+    A ``file`` is facts (TOML), links (``.csv``, ``.graphml``; see ``own_links``) or NCCL's topology of a node (``.xml``), whose
+    network is that of the preset.
 
     >>> ClusterConfig(nodes=2, gpus_per_node=4).world
     8
@@ -65,7 +71,7 @@ class ClusterConfig(Section):
 
         Raises ``InputError`` where they do not fit each other.
         """
-        base = read_facts(self.file) if self.file else preset(self.preset)
+        base = self._base()
         own = {
             name: getattr(self, name) for name in type(self).model_fields
             if name not in ("preset", "file", "nodes", "gpus") and getattr(self, name) is not None
@@ -81,6 +87,30 @@ class ClusterConfig(Section):
             raise InputError(f"nics_per_node = {k}", where="[cluster]", nearest=str(g),
                              rule=f"must divide the {g} GPUs of a node or be a multiple of them")  # fmt: skip
         return out.model_copy(update={"rails": min(out.rails, k)})
+
+    def _base(self) -> ClusterFacts:
+        if not self.file:
+            return preset(self.preset)
+        ending = PurePath(self.file).suffix.lower()
+        if ending == ".xml":
+            from tokenwire.fabric.nccl_xml import node_facts
+
+            node = node_facts(self.file)
+            return preset(self.preset).model_copy(update={"rails": node["nics_per_node"], **node})
+        if ending not in (".csv", ".graphml"):
+            return read_facts(self.file)
+        from tokenwire.fabric.own import own_facts
+
+        base = own_facts(self.file)
+        told = [name for name in self.model_fields_set if getattr(self, name) is not None and name not in _BESIDE_A_FILE]
+        if told:
+            raise InputError(f"{min(told)} = {getattr(self, min(told))}"[:80], where="[cluster]",
+                             rule=f"comes from the topology file {self.file!r}"[:160], nearest="leave it out")  # fmt: skip
+        have = base.nodes * base.gpus_per_node
+        if max(self.gpus or 0, (self.nodes or 0) * base.gpus_per_node) > have:
+            raise InputError(f"{max(self.gpus or 0, (self.nodes or 0) * base.gpus_per_node):,} ranks", where=f"topology file {self.file!r}",
+                             rule=f"has {have:,} GPUs", nearest=f"cluster.gpus = {have}")  # fmt: skip
+        return base
 
     def _size(self, nodes: int, g: int) -> tuple[int, int]:
         if self.nodes is not None and self.gpus is not None and self.nodes * g != self.gpus:

@@ -137,6 +137,8 @@ class Fabric:
     @cached_property
     def attachments(self) -> tuple[Ints, Ints]:
         """Return which GPU may use which NIC, as two columns of devices."""
+        if self.labels:
+            return self.nic_of, self.nic_of
         several = max(1, self.facts.nics_per_node // self.gpus_per_node) if "nic" in self.starts else 1
         gpus = np.repeat(np.arange(self.world, dtype=np.int64), several)
         return gpus, self.nic_of[gpus] + np.tile(np.arange(several, dtype=np.int64), self.world)

@@ -16,6 +16,7 @@ from tokenwire.errors import InputError
 from tokenwire.fabric.choice import Choice
 from tokenwire.fabric.fabric import Fabric, Floats, Ints, Parts, Router, Routes, packed
 from tokenwire.fabric.graph import GraphRouter, graph
+from tokenwire.fabric.own import own_graph
 from tokenwire.fabric.ways import expanded
 
 
@@ -101,10 +102,10 @@ def failed_links(fabric: Fabric, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which links are dead when the named devices (``leaf3``) or links (``leaf3-spine1``) have failed."""
     dead = np.zeros(fabric.links, dtype=np.bool_)
     for name in names:
-        first, dash, second = name.strip().partition("-")
+        first, dash, second = _ends(fabric, name.strip())
         a = fabric.device(first)
         if not dash:
-            if first.startswith("gpu"):
+            if a < fabric.starts["gpu"] + dict(fabric.kinds)["gpu"]:
                 raise InputError(f"--fail {first}", rule="a job does not outlive its GPU", nearest="a switch, NIC or link")
             dead |= (fabric.src == a) | (fabric.dst == a)
             continue
@@ -116,13 +117,26 @@ def failed_links(fabric: Fabric, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     return dead
 
 
+def _ends(fabric: Fabric, name: str) -> tuple[str, str, str]:
+    # A user's own names may have dashes in them: the one that parts two devices counts.
+    labels = set(fabric.labels)
+    if name in labels:
+        return name, "", ""
+    for at in [i for i, sign in enumerate(name) if sign == "-" and labels]:
+        if name[:at] in labels and name[at + 1 :] in labels:
+            return name[:at], "-", name[at + 1 :]
+    return (name, "", "") if labels else name.partition("-")
+
+
 def without(fabric: Fabric, failed: Sequence[str]) -> Fabric:
     """Return the fabric with the named devices and links failed; see ``Fabric.without``."""
     names = (*fabric.failed, *failed)
     dead = failed_links(fabric, names)
     alive = np.flatnonzero(~dead)
-    left = graph(
-        fabric.devices, fabric.src[alive].astype(np.int64), fabric.dst[alive].astype(np.int64), alive, *fabric.attachments,
-    )  # fmt: skip
+    src, dst = fabric.src.astype(np.int64), fabric.dst.astype(np.int64)
+    if fabric.labels:
+        left = own_graph(fabric.kinds, src, dst, alive)
+    else:
+        left = graph(fabric.devices, src[alive], dst[alive], alive, *fabric.attachments)
     router = Rerouted(fabric.router, dead, GraphRouter(left, fabric.gpus_per_node), names)
     return replace(fabric, router=router, failed=names)

@@ -31,11 +31,20 @@ class Graph:
     free_in: npt.NDArray[np.bool_]
 
 
-def graph(devices: int, src: Ints, dst: Ints, link: Ints, gpus: Ints, nics: Ints) -> Graph:
+def graph(
+    devices: int, src: Ints, dst: Ints, link: Ints, gpus: Ints, nics: Ints, inner: npt.NDArray[np.bool_] | None = None
+) -> Graph:  # fmt: skip
     """Return the graph of links ``src`` to ``dst``, where ``gpus[i]`` may use ``nics[i]`` (itself: it has its own links).
 
-    A NIC is two vertices, one on the way out and one on the way in, so that no way leads from GPU to GPU through a NIC.
+    A NIC is two vertices, one on the way out and one on the way in, so that no way leads from GPU to GPU through a NIC. With
+    ``inner`` (devices on the inner side of a NIC) all links are real: ``nics`` are the NICs, and nothing is free.
     """
+    if inner is not None:
+        is_nic = np.zeros(devices, dtype=np.bool_)
+        is_nic[nics] = True
+        a = np.where(is_nic[src] & ~inner[dst], src + devices, src)
+        b = np.where(is_nic[dst] & inner[src], dst + devices, dst)
+        return _csr(a, b, link, 2 * devices)
     apart = gpus != nics
     gpus, nics = gpus[apart], nics[apart]
     is_nic = np.zeros(devices, dtype=np.bool_)
@@ -43,7 +52,11 @@ def graph(devices: int, src: Ints, dst: Ints, link: Ints, gpus: Ints, nics: Ints
     a = np.concatenate([np.where(is_nic[src], src + devices, src), gpus, nics]).astype(np.int64)
     b = np.concatenate([dst, nics + devices, gpus]).astype(np.int64)
     name = np.concatenate([link, np.full(2 * gpus.size, -1, dtype=np.int64)])
-    out, into, vertices = np.argsort(a, kind="stable"), np.argsort(b, kind="stable"), 2 * devices
+    return _csr(a, b, name, 2 * devices)
+
+
+def _csr(a: Ints, b: Ints, name: Ints, vertices: int) -> Graph:
+    out, into = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
     return Graph(_first(a, vertices), b[out], name[out], _first(b, vertices), a[into], name[into] < 0)
 
 
@@ -87,6 +100,10 @@ class GraphRouter:
         )
         width = int((rows >= 0).sum(axis=1).max(initial=1))
         return rows[:, :width], found
+
+    def reachable(self, src: Ints, dst: Ints) -> npt.NDArray[np.bool_]:
+        """Return whether each pair has a way."""
+        return self.rows(src, dst, Choice("static"))[1]
 
     def sprayed(self, src: Ints, dst: Ints, choice: Choice, pxn: bool) -> Parts:
         """Return the links of all shortest ways: at each device an equal part goes to each of the links that lead nearer."""
