@@ -106,7 +106,7 @@ def test_single_switch() -> None:
 
 def test_rail_only_sends_across_rails_by_nvlink() -> None:
     fabric = build(ClusterConfig(preset="rail-only", nodes=64))
-    offsets, links = routes(fabric, [0], [8 * 40 + 3])
+    _, links = routes(fabric, [0], [8 * 40 + 3])
     assert [TIERS[fabric.tier[i]] for i in links[:2]] == ["nvlink", "nvlink"]
     # No spine joins leaves of two rails.
     up = np.flatnonzero((fabric.tier == TIERS.index("spine")) & (fabric.src < fabric.dst))
@@ -146,6 +146,6 @@ def test_what_cannot_be_built(fields: dict[str, object], word: str) -> None:
 
 def test_a_large_scale_up_domain() -> None:
     fabric = build(ClusterConfig(preset="gb200-nvl72", nodes=2))
-    offsets, links = routes(fabric, [0], [71])
+    _, links = routes(fabric, [0], [71])
     assert [TIERS[fabric.tier[i]] for i in links] == ["nvlink", "nvlink"]
     assert fabric.rate[links].tolist() == [900e9, 900e9]

@@ -18,6 +18,10 @@ def flows(
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="How the time varies over N seeds of the hash.")] = 0,
     no_pxn: NoPxn = False,
+    late: Annotated[
+        list[str] | None, typer.Option("--late", metavar="RANK=TIME", help='A rank comes late, e.g. "3=1 ms" (may be repeated).')
+    ] = None,
+    over_time: Annotated[bool, typer.Option("--over-time", help="How busy the links are from start to end.")] = False,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -27,14 +31,41 @@ def flows(
 
     Example: tokenwire flows dante.toml --fail leaf3
 
-    --csv and --parquet write every flow with its time.
+    --csv and --parquet write every flow with its time; with --over-time the use of each tier in each stretch of time.
+    --late runs the largest call of each kind step by step, each transfer waiting for what it passes on.
     """
+    from dataclasses import replace
+
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
-    from tokenwire.flows import reading_flows, traffic
+    from tokenwire.flows import reading_flows, reading_late, stepwise, traffic
 
     walk = read_journey(journey, sets)
     found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn)
+    if late is not None and late:
+        ranks = stepwise.late_ranks(late, walk.plan().world)
+        failing = replace(found, fabric=found.fabric.without(fail)) if fail else found
+        facts = stepwise.late_facts(failing, ranks, only or [])
+        if csv or parquet:
+            import polars as pl
+
+            write_table(pl.DataFrame(facts), csv=csv, parquet=parquet)
+        elif json:
+            print_json({"late": [{"rank": rank, "seconds": seconds} for rank, seconds in ranks.items()], "kinds": facts})
+        else:
+            title, columns, right, lines = reading_late.late_table(facts, ranks)
+            print_table(lines, columns, right=right, title=title)
+        return
+    if over_time:
+        recorded = reading_late.recorded(found, fail or [], only or [])
+        if csv or parquet:
+            write_table(reading_late.over_time_table(recorded), csv=csv, parquet=parquet)
+        elif json:
+            print_json({"kinds": reading_late.over_time_facts(recorded)})
+        else:
+            for title, columns, right, lines in reading_late.over_time_tables(recorded):
+                print_table(lines, columns, right=right, title=title)
+        return
     asked = reading_flows.flows(found, fail or [], only or [], seeds)
     if csv or parquet:
         write_table(asked.table, csv=csv, parquet=parquet)

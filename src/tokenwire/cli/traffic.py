@@ -17,6 +17,12 @@ def traffic(
     ] = None,
     seed: Seed = 0,
     no_pxn: NoPxn = False,
+    heat: Annotated[bool, typer.Option("--heat", help="How hot the links are, by tier.")] = False,
+    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw the heat of every link (.svg, .html).")] = None,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", metavar="JOURNEY", help="Another job on the same fabric (may be repeated).")
+    ] = None,
+    placement: Annotated[str, typer.Option("--placement", help="Nodes of several jobs: packed or interleaved.")] = "packed",
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -26,20 +32,45 @@ def traffic(
 
     Example: tokenwire traffic dante.toml --links --csv links.csv
 
-    --csv and --parquet write the bytes by class; with --links or --transfers, those.
+    --csv and --parquet write the bytes by class; with --links or --transfers, those. With --job the fabric is that of the
+    first journey, with nodes enough for all jobs.
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
-    from tokenwire.flows import reading, traffic
+    from tokenwire.flows import heat_plot, reading, reading_jobs, traffic
+    from tokenwire.flows.heat import heat as heat_facts
 
+    if plot:
+        heat_plot.check_ending(plot)
     walk = read_journey(journey, sets)
     chosen = reading.algorithms(algorithm)
+    if job:
+        walks = [walk, *(read_journey(other, None) for other in job)]
+        shared = reading_jobs.together(
+            [journey or "built-in", *job], [(one.step(), one.plan()) for one in walks], walk.config.cluster, placement,
+            algorithms=chosen, seed=seed, pxn=not no_pxn,
+        )  # fmt: skip
+        if plot:
+            heat_plot.write_heat(shared.fabric, shared.link_bytes.sum(axis=0), f"{len(walks)} jobs on {shared.fabric.name}", plot)
+        if csv or parquet:
+            write_table(shared.links, csv=csv, parquet=parquet)
+        elif json:
+            print_json(reading_jobs.jobs_facts(shared, links=links))
+        else:
+            for title, columns, right, rows in reading_jobs.jobs_tables(shared, top):
+                print_table(rows, columns, right=right, title=title)
+        return
     found = traffic(walk.step(), walk.plan(), walk.fabric(), algorithms=chosen, seed=seed, pxn=not no_pxn)
     what = reading.table_named(links=links, transfers=transfers)
+    if plot:
+        heat_plot.write_heat(found.fabric, found.link_bytes, f"Heat of {found.fabric.name}, one step", plot)
     if csv or parquet:
         write_table(getattr(found, what), csv=csv, parquet=parquet)
     elif json:
-        print_json(reading.facts(found, what))
+        print_json({**reading.facts(found, what), **({"heat": heat_facts(found.fabric, found.link_bytes)} if heat else {})})
+    elif heat:
+        title, columns, right, rows = reading_jobs.heat_table(found.fabric, found.link_bytes)
+        print_table(rows, columns, right=right, title=title)
     else:
         for title, columns, right, rows in reading.tables(found, what, top):
             print_table(rows, columns, right=right, title=title)

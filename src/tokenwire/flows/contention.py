@@ -76,6 +76,13 @@ class Kind:
         return int((self.link_bytes / self.fabric.rate).argmax())
 
     @property
+    def imbalance(self) -> float:
+        """Return the busiest link's seconds over the mean of the links in use of its tier."""
+        seconds, tier = self.link_bytes / self.fabric.rate, self.fabric.tier[self.worst]
+        used = seconds[(self.fabric.tier == tier) & (seconds > 0)]
+        return float(used.max() / used.mean()) if used.size else 1.0
+
+    @property
     def sharers(self) -> int:
         """Return how many flows take the worst link (queue pairs count each)."""
         trunks, worst = self.ways.trunks, self.worst
@@ -84,10 +91,10 @@ class Kind:
         return int((self.ways.entries == worst).sum())
 
 
-def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterator[Kind]:
+def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = (), record: bool = False) -> Iterator[Kind]:
     """Yield each kind of communication of ``traffic`` on ``fabric`` (which may have failures), by itself.
 
-    ``only`` names parallelisms, groups or phases. Raises ``InputError`` for a name that the step does not have.
+    ``only`` names parallelisms, groups or phases; with ``record`` the rates over time are kept. Raises ``InputError`` for a name that the step does not have.
     """
     groups: dict[tuple[str, str, str, str], list[Pattern]] = {}
     for pattern in traffic.kinds:
@@ -109,8 +116,9 @@ def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterato
         if size.size > MOST_FLOWS:
             raise InputError(f"{op} on {group}: {size.size:,} flows", rule=f"at most {MOST_FLOWS:,} are simulated",
                              nearest="--only another group")  # fmt: skip
-        found = ways(fabric, src + traffic.first_gpu, dst + traffic.first_gpu, size, seed=traffic.seed, pxn=traffic.pxn)
-        shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use)
+        found = ways(fabric, traffic.gpus(src), traffic.gpus(dst), size, seed=traffic.seed, pxn=traffic.pxn)
+        shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use,
+                          record=record)  # fmt: skip
         yield Kind(op, group, phase, parallelism, src, dst, size, found, shared, fabric)
 
 
@@ -159,11 +167,19 @@ def compared(traffic: Traffic, failed: Sequence[str], only: Sequence[str] = ()) 
 
 
 def spread(traffic: Traffic, seeds: int, only: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return for each kind its seconds over ``seeds`` draws of the hash: least, median, most."""
-    runs = [[kind.shared.makespan for kind in kinds(replace(traffic, seed=s), traffic.fabric, only)] for s in range(seeds)]
+    """Return for each kind over ``seeds`` draws of the hash: its seconds (least, median, 95 %, most) and its imbalance.
+
+    Imbalance is how long the busiest link needs over the mean of the links in use of its tier: 1 is even.
+    """
+    runs = [
+        [(kind.shared.makespan, kind.imbalance) for kind in kinds(replace(traffic, seed=s), traffic.fabric, only)]
+        for s in range(seeds)
+    ]
     out = []
     for i, kind in enumerate(kinds(traffic, traffic.fabric, only)):
-        low, middle, high = (float(x) for x in np.quantile([run[i] for run in runs], [0, 0.5, 1]))
+        low, middle, late, high = (float(x) for x in np.quantile([run[i][0] for run in runs], [0, 0.5, 0.95, 1]))
+        even, uneven = (float(x) for x in np.quantile([run[i][1] for run in runs], [0.5, 1]))
         out.append({"op": kind.op, "group": kind.group, "phase": kind.phase, "parallelism": kind.parallelism,
-                    "least_seconds": low, "median_seconds": middle, "most_seconds": high, "seeds": seeds})  # fmt: skip
+                    "least_seconds": low, "median_seconds": middle, "p95_seconds": late, "most_seconds": high,
+                    "median_imbalance": even, "most_imbalance": uneven, "seeds": seeds})  # fmt: skip
     return out

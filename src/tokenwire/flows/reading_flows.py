@@ -59,8 +59,9 @@ def tables(asked: Asked) -> Iterator[Table]:
     if facts["spread"]:
         lines = [
             (f"{row['op']} {row['group']}", row["phase"], format_seconds(row["least_seconds"]),
-             format_seconds(row["median_seconds"]), format_seconds(row["most_seconds"]))
+             format_seconds(row["median_seconds"]), format_seconds(row["p95_seconds"]), format_seconds(row["most_seconds"]),
+             f"{row['median_imbalance']:.2f}")
             for row in facts["spread"]
         ]  # fmt: skip
-        title = f"Time over {facts['spread'][0]['seeds']:,} seeds of the hash"
-        yield title, ["kind", "phase", "least", "median", "most"], ["least", "median", "most"], lines
+        title = f"Time over {facts['spread'][0]['seeds']:,} seeds of the hash; × mean: busiest link over its tier, median"
+        yield title, ["kind", "phase", "least", "median", "95 %", "most", "× mean"], ["least", "median", "95 %", "most", "× mean"], lines

@@ -26,7 +26,8 @@ class Traffic:
     """Bytes of one step. Each table is worked out when it is first asked for.
 
     ``kinds`` are the patterns that the tables come from; ``seed`` chooses among equal ways; ``pxn`` as in ``fabric.routes``.
-    Rank r is GPU ``first_gpu`` + r.
+    Rank r is GPU ``place[r]`` (r, where there is no place). ``said`` are the step's calls that send: stage, op, group, phase,
+    parallelism, bytes of the full tensor, size of the group.
     """
 
     kinds: tuple[Pattern, ...]
@@ -35,7 +36,12 @@ class Traffic:
     seed: int = 0
     pxn: bool = True
     algorithms: Mapping[str, str] = field(default_factory=dict)
-    first_gpu: int = 0
+    place: Ints | None = None
+    said: tuple[tuple[int, str, str, str, str, int, int], ...] = ()
+
+    def gpus(self, ranks: Ints) -> Ints:
+        """Return the GPUs of ranks."""
+        return ranks if self.place is None else self.place[ranks]
 
     @cached_property
     def transfers(self) -> pl.DataFrame:
@@ -126,8 +132,9 @@ class Traffic:
         """Return the bytes that enter each link of the fabric, int64[links]."""
         out = np.zeros(self.fabric.links, dtype=np.int64)
         for pairs, size in self._together:
-            src, dst = pairs.src + self.first_gpu, pairs.dst + self.first_gpu
-            out += link_bytes(self.fabric, src, dst, size, seed=self.seed, pxn=self.pxn)
+            out += link_bytes(
+                self.fabric, self.gpus(pairs.src), self.gpus(pairs.dst), size, seed=self.seed, pxn=self.pxn
+            )
         return out
 
     @cached_property
@@ -195,15 +202,20 @@ class Traffic:
 
 def traffic(
     operations: pl.DataFrame, plan: Plan, fabric: Fabric, *, algorithms: Mapping[str, str] | None = None, seed: int = 0,
-    pxn: bool = True,
+    pxn: bool = True, place: Ints | None = None,
 ) -> Traffic:  # fmt: skip
     """Return the traffic of one step of ``plan`` on ``fabric``; ``operations`` is the step table (``tokenwire.step``).
 
-    ``algorithms`` maps an operation to its algorithm (ring, and pairwise for all_to_all, where it does not). Raises
-    ``InputError`` for a fabric with fewer GPUs than the plan has ranks.
+    ``algorithms`` maps an operation to its algorithm (ring, and pairwise for all_to_all, where it does not). ``place`` has the
+    GPU of each rank, where that is not its number. Raises ``InputError`` for a fabric with fewer GPUs than the plan has ranks.
     """
     if plan.world > fabric.world:
         raise InputError(f"a plan of {plan.world:,} ranks", rule=f"the cluster has {fabric.world:,} GPUs",
                          nearest=f"cluster.gpus = {plan.world}")  # fmt: skip
     chosen = dict(algorithms or {})
-    return Traffic(tuple(patterns(operations, plan, chosen)), plan, fabric, seed, pxn, chosen)
+    columns = ("stage", "op", "group", "phase", "parallelism", "bytes", "group_size")
+    said = tuple(
+        row for row in operations.select(columns).iter_rows()
+        if row[3] != "setup" and row[1] not in ("send", "recv", "barrier") and row[6] > 1
+    )  # fmt: skip
+    return Traffic(tuple(patterns(operations, plan, chosen)), plan, fabric, seed, pxn, chosen, place, said)
