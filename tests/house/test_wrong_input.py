@@ -54,6 +54,8 @@ CASES: list[tuple[str, list[str], dict[str, bytes], list[str]]] = [
     ("true for a number", ["plan", "--set", "training.micro_batch=true"], {}, ["micro_batch", "true", "number"]),
     ("a key of very many parts", ["plan", "j.toml"], {"j.toml": b"[plan" + b".a" * 100_000 + b"]"}, ["nested too deeply"]),
     ("brackets for a tokenizer", ["tokens", "--set", "tokenizer.file=t.json"], {"t.json": b"[" * 100_000}, ["tokenizer.json"]),
+    ("a message too large", ["wire", "--bytes", "1EB"], {}, ["nearest that works: 1125899906842624 B"]),
+    ("fewer packets than none", ["export", "pcap", "--out", "x.pcap", "--max-packets", "-1"], {}, ["--max-packets -1", "at least 0"]),
     ("output into no folder", ["step", "--csv", "no/such/folder.csv"], {}, ["folder.csv"]),
 ]  # fmt: skip
 

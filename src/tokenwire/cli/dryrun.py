@@ -27,7 +27,7 @@ def dryrun(
 ) -> None:
     """Run the real framework of a journey as one rank, record what it sends, and compare with the prediction.
 
-    Example: tokenwire dryrun --set plan.dialect=torchtitan --rank 0
+    Example: tokenwire dryrun --set plan.dialect=torchtitan --set plan.tp=1
 
     Example: tokenwire dryrun my_train.py:main --world 1024 --rank 17
 

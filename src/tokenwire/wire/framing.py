@@ -94,8 +94,9 @@ def framings(message_bytes: npt.ArrayLike, config: WireConfig) -> npt.NDArray[An
     if S.size and (int(S.min()) < 0 or int(S.max()) > MAX_MESSAGE):
         wrong = int(S.min()) if int(S.min()) < 0 else int(S.max())
         raise InputError(
-            f"message of {wrong} bytes", rule=f"must have from 0 to {MAX_MESSAGE:,} bytes", nearest="0"
-        )
+            f"message of {wrong:,} bytes", rule=f"must have from 0 to {MAX_MESSAGE:,} bytes",
+            nearest=f"{min(max(wrong, 0), MAX_MESSAGE)} B",
+        )  # fmt: skip
     S = S.astype(np.int64)
     transport = transport_of(config)
     layers = transport.layers(config)

@@ -59,8 +59,10 @@ def synthesize(
     bytes that payloads are taken from, again from its start where it ends (None: zeros); times begin at ``start`` ns.
     Raises ``InputError`` for a rate, snap length or number of packets that cannot be.
     """  # fmt: skip
-    if snap_length < 1 or (max_packets is not None and max_packets < 0):
-        raise InputError(f"snap length {snap_length}, {max_packets} packets", rule="must be at least 1 and 0")
+    if snap_length < 1:
+        raise InputError(f"snap length {snap_length}", rule="must be at least 1 byte of a packet", nearest="1")
+    if max_packets is not None and max_packets < 0:
+        raise InputError(f"--max-packets {max_packets}", rule="must be at least 0", nearest="0")
     timed, streams = _streams(messages, config, rate, nic, acknowledged, round_trip)
     timed["time"] += start
     batches = _limited(_merged(streams, start), max_packets)
