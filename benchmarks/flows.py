@@ -2,17 +2,22 @@
 
     python benchmarks/flows.py [--large]
 
-What other simulators took was measured on a machine of two cores and is noted below (SIMGRID, ASTRA): it is not run again
-here, so a ratio compares two machines. A first run compiles; it is timed apart. ``--large`` adds 111,991 flows on 16,000
+Where /usr/bin/python3 has SimGrid (Debian: apt-get install python3-simgrid) it simulates the same flows over the same links
+in this run, and the finish times are compared; else its time is the noted one (SIMGRID), as ASTRA-sim's always is, and the ratio
+compares two machines. A first run compiles; it is timed apart. ``--large`` adds 111,991 flows on 16,000
 hosts, 32,764 flows that come and go on 8,192, and the step of 100,352 GPUs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,6 +69,20 @@ def line(what: str, seconds: float, against: float | None, where: str) -> None:
     print(f"{what:58} {seconds:10.4f} {other} {ratio}  {where}")
 
 
+def simgrid(ways: tuple[np.ndarray, np.ndarray], size: np.ndarray, rate: np.ndarray) -> tuple[float, np.ndarray] | None:
+    """Return SimGrid's seconds (of the run alone, without setting up) and finish times, or None where it is not installed."""
+    script = Path(__file__).with_name("simgrid_flows.py")
+    with tempfile.TemporaryDirectory() as folder:
+        given, found = Path(folder) / "flows.json", Path(folder) / "ended.json"
+        columns = {"first": ways[0], "links": ways[1], "rate": rate, "size": size}
+        given.write_text(json.dumps({name: column.tolist() for name, column in columns.items()}))
+        try:
+            ended = subprocess.run(["/usr/bin/python3", script, given, found], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return float(ended.stdout.splitlines()[-1]), np.array(json.loads(found.read_text()))
+
+
 def shared(k: int, how_many: int, spread: bool) -> None:
     """Time flows over a fat tree; with ``spread`` they differ in size and start."""
     fabric = fat_tree(k)
@@ -75,7 +94,14 @@ def shared(k: int, how_many: int, spread: bool) -> None:
     seconds, found = timed(lambda: simulate(ways, size, fabric.rate, start=start))
     kind = "sizes and starts differ" if spread else "64 MiB each"
     against = None if spread or k != 16 else SIMGRID.get(src.size)
-    line(f"{src.size:,} flows on {fabric.world:,} hosts, {kind}", seconds, against, "SimGrid 3.32, noted" if against else "")
+    where = "SimGrid 3.32, noted" if against else ""
+    peer = simgrid(ways, np.broadcast_to(size, src.shape), fabric.rate) if k == 16 and not spread else None
+    if peer is not None:
+        against, where = peer[0], "SimGrid, this run"
+    line(f"{src.size:,} flows on {fabric.world:,} hosts, {kind}", seconds, against, where)
+    if peer is not None:
+        apart = float(np.abs(found.ended / peer[1] - 1).max())
+        print(f"{'':4}finish times differ by at most {apart:.1e} of themselves (limit 1e-3)")
     print(f"{'':4}{found.events:,} events, {found.settings:,} rates set, makespan {found.makespan:.6f} s")
 
 
