@@ -99,13 +99,16 @@ def on_cpu() -> Iterator[None]:
         patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
         if not getattr(parallel_state, "HAVE_EINOPS", True):
             patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
+        from megatron.core.transformer.moe import moe_utils
         from megatron.core.transformer.moe.router import TopKRouter
         from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
         patch(mock.patch.object(TopKRouter, "routing", _balanced(TopKRouter.routing)))
         for module in _modules_with("RouterGatingLinearFunction"):
             patch(mock.patch.object(module, "te_general_gemm", None, create=True))
+        # What a run logs is kept for the life of a process, sized by its layers: each run has its own.
         patch(mock.patch.object(MTPLossLoggingHelper, "tracker", {}))
+        patch(mock.patch.object(moe_utils, "_MOE_LAYER_WISE_LOGGING_TRACKER", {}))
         patch(_CpuForCuda())
         yield
 

@@ -91,7 +91,7 @@ def common_name(plan: Plan, group: str) -> str:
 
     >>> from tokenwire.model import preset
     >>> from tokenwire.plan import TrainingConfig, resolve
-    >>> plan = resolve(TorchtitanPlan(), TrainingConfig(), preset("dante"), 8)
+    >>> plan = resolve(TorchtitanPlan(), TrainingConfig(), preset("dante", 1000), 8)
     >>> common_name(plan, "fsdp")
     'dp'
     """
