@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
 MEGATRON := megatron-core==0.16.1
-DEBIAN := tshark tcpdump iproute2
+DEBIAN := tshark tcpdump iproute2 chromium
 
 .DEFAULT_GOAL := help
 .PHONY: help walk test test-fast test-slow lint bench picture clean
@@ -19,10 +19,10 @@ test: $(VENV)/.developed debian lint ## Set everything up, then every check and 
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 test-fast: $(VENV)/.developed ## The tests that take less than a second each.
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not torch and not network"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not torch and not network and not browser"
 
 test-slow: $(VENV)/.developed debian ## The long tests alone.
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or torch or network"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or torch or network or browser"
 
 lint: $(VENV)/.developed ## Style, types, and imports that follow the walk.
 	$(BIN)/ruff check .
@@ -60,7 +60,7 @@ $(BIN)/python:
 # Captures are checked by other programs. Where those cannot be had, their tests are skipped, and pytest counts them.
 .PHONY: debian
 debian:
-	@command -v tshark >/dev/null && command -v tcpdump >/dev/null && command -v ip >/dev/null || \
+	@command -v tshark >/dev/null && command -v tcpdump >/dev/null && command -v ip >/dev/null && command -v chromium >/dev/null || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(DEBIAN); } >&2 \
 	  || echo "$(DEBIAN): not all could be installed; the tests that need them are skipped" >&2; \

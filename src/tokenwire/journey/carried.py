@@ -67,7 +67,7 @@ def carried(journey: Journey, token: int) -> Carried | None:
         return _stage_boundary(journey, token, place)
     if plan.tp > 1:
         return _partial_sum(journey, token, place)
-    return _weights(journey, token, place)
+    return _weights(journey, token)
 
 
 # One GPU to another -------------------------------------------------------------------------------------------------
@@ -81,9 +81,8 @@ def _stage_boundary(journey: Journey, token: int, place: Placement) -> Carried:
     ranks = _ranks(journey, place, tp=inner.part)
     numbers = _activation(journey, token, place, "send", inner.part)
     return _made(
-        journey, numbers, shape, inner, op="send", group="pp", what="activations to the stage after",
+        numbers, shape, inner, op="send", group="pp", what="activations to the stage after",
         layer=plan.stages[0].chunks[0][-1] if plan.stages[0].chunks[0] else None, source=ranks(0), target=ranks(1),
-        token=token,
     )  # fmt: skip
 
 
@@ -97,12 +96,12 @@ def _partial_sum(journey: Journey, token: int, place: Placement) -> Carried:
     op = "reduce_scatter" if plan.sequence_parallel else "all_reduce"
     numbers = _activation(journey, token, place, op, (inner.part + 1) % plan.tp)
     return _made(
-        journey, numbers, shape, inner, op=op, group="tp", what="attention output", layer=0, source=ranks(0),
-        target=after(0), token=token,
+        numbers, shape, inner, op=op, group="tp", what="attention output", layer=0, source=ranks(0),
+        target=after(0),
     )  # fmt: skip
 
 
-def _weights(journey: Journey, token: int, place: Placement) -> Carried | None:
+def _weights(journey: Journey, token: int) -> Carried | None:
     import polars as pl
 
     from tokenwire.model import bfloat16_bits, embedding_row
@@ -257,7 +256,7 @@ def _activation(journey: Journey, token: int, place: Placement, op: str, rank: i
     first = plan.stages[0].chunks[0]
     share = journey.model().parameters.total * max(len(first), 1) / max(len(arch.layers), 1)
     too_large = share * training.micro_batch * training.sequence_length > LARGEST
-    sent = None if too_large else _forward_sent(journey, place, op, first)
+    sent = None if too_large else _forward_sent(journey, place, op)
     if sent is None:
         row = bfloat16_bits(embedding_row(arch, int(journey.encoding().ids[token])))
         reason = "is too large to be run here" if too_large else "has no forward pass here"
@@ -269,7 +268,7 @@ def _activation(journey: Journey, token: int, place: Placement, op: str, rank: i
     return _Numbers(array, array[0, 0], f"the token's true {kind}, of a seeded model")
 
 
-def _forward_sent(journey: Journey, place: Placement, op: str, first: tuple[int, ...]) -> Any:
+def _forward_sent(journey: Journey, place: Placement, op: str) -> Any:
     from tokenwire.model.forward import forward
 
     plan, arch = journey.plan(), journey.model().architecture
@@ -306,8 +305,8 @@ def micro_batch_ids(journey: Journey, place: Placement) -> npt.NDArray[np.int32]
 
 
 def _made(
-    journey: Journey, numbers: _Numbers, shape: _Message, inner: _Inner, *, op: str, group: str, what: str, layer: int | None,
-    source: int, target: int, token: int,
+    numbers: _Numbers, shape: _Message, inner: _Inner, *, op: str, group: str, what: str, layer: int | None, source: int,
+    target: int,
 ) -> Carried:  # fmt: skip
     data, row = _message_bytes(numbers, shape, inner)
 

@@ -69,14 +69,10 @@ class DdpPlan(PlanConfig):
 
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan. Raises ``InputError`` for any other parallelism, or batches that do not divide."""
-        from tokenwire.errors import InputError
         from tokenwire.plan.grid import Grid
         from tokenwire.plan.plan import Plan, Stage
-        from tokenwire.plan.rules import MOST_GPUS, Choice, hold
+        from tokenwire.plan.rules import Choice, hold
 
-        if not 1 <= gpus <= MOST_GPUS:
-            raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
-                             nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
         hold(Choice(self, training, gpus), _broken)
         grid = Grid((("dp", gpus),))
         return Plan(

@@ -97,14 +97,10 @@ class DeepspeedPlan(PlanConfig):
         """
         from functools import partial
 
-        from tokenwire.errors import InputError
         from tokenwire.plan.grid import Grid
         from tokenwire.plan.plan import Plan
-        from tokenwire.plan.rules import MOST_GPUS, Choice, hold
+        from tokenwire.plan.rules import Choice, hold
 
-        if not 1 <= gpus <= MOST_GPUS:
-            raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
-                             nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
         hold(Choice(self, training, gpus), partial(_broken, arch=arch))
         dp = gpus // (self.pp * self.cp)
         secondary = self.zero_hpz_partition_size

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.plan.megatron_rules import broken
 from tokenwire.plan.megatron_stages import stages
 from tokenwire.plan.plan import Plan
-from tokenwire.plan.rules import MOST_GPUS, Choice, hold
+from tokenwire.plan.rules import Choice, hold
 from tokenwire.plan.training import TrainingConfig
 
 
@@ -36,9 +35,6 @@ def padded_vocabulary(vocabulary: int, divisible_by: int, tp: int) -> int:
 
 def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
     """Return the plan of ``config`` on ``gpus`` ranks. Raises ``InputError`` for the first rule that is broken."""
-    if not 1 <= gpus <= MOST_GPUS:
-        raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
-                         nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
     config, notes = _as_megatron_runs_it(config)
     if arch.mtp_layers and config.mtp_num_layers is None:
         notes.append(f"the model's layers of multi-token prediction are left out: plan.mtp_num_layers = {arch.mtp_layers} has them")

@@ -57,6 +57,9 @@ Rules = Callable[[Choice], Iterable[Broken]]
 
 def hold(choice: Choice, rules: Rules) -> None:
     """Return if every rule holds, else raise ``InputError`` for the first, with the nearest value that works."""
+    if not 1 <= choice.gpus <= MOST_GPUS:
+        raise InputError(f"gpus = {choice.gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
+                         nearest=f"gpus = {min(max(choice.gpus, 1), MOST_GPUS)}")  # fmt: skip
     broken = next(iter(rules(choice)), None)
     if broken is None:
         return

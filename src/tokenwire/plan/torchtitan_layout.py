@@ -15,16 +15,13 @@ from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.plan import Plan, Stage
-from tokenwire.plan.rules import MOST_GPUS, Broken, Choice, hold
+from tokenwire.plan.rules import Broken, Choice, hold
 from tokenwire.plan.torchtitan import SINGLE_STAGE, V_SHAPED, TorchtitanPlan
 from tokenwire.plan.training import TrainingConfig
 
 
 def resolve(config: TorchtitanPlan, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
     """Return the plan of ``config`` on ``gpus`` ranks. Raises ``InputError`` for the first rule that is broken."""
-    if not 1 <= gpus <= MOST_GPUS:
-        raise InputError(f"gpus = {gpus:,}", where="[cluster]", rule=f"must be from 1 to {MOST_GPUS:,}",
-                         nearest=f"gpus = {min(max(gpus, 1), MOST_GPUS)}")  # fmt: skip
     if config.data_parallel_shard_degree == 0:
         raise InputError("data_parallel_shard_degree = 0", where="[plan]", rule="must be -1 (what is left) or at least 1",
                          nearest="data_parallel_shard_degree = -1")  # fmt: skip

@@ -7,7 +7,6 @@ run knows what was left behind by one that was killed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -181,13 +180,3 @@ def _hardware(rank: int) -> str:
 
 def _line(text: str) -> str:
     return next((line for line in text.strip().splitlines() if line), "no message")[:200]
-
-
-def interface_counts(enter: tuple[str, ...], interface: str) -> dict[str, int]:
-    """Return the bytes and packets that an interface has sent and received."""
-    command = [*enter, "ip", "-j", "-s", "link", "show", "dev", interface]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise InputError(f"interface {interface}", rule=f"cannot be read ({_line(done.stderr)})")
-    counts = json.loads(done.stdout)[0]["stats64"]
-    return {f"{way}_{what}": int(counts[way][what]) for way in ("tx", "rx") for what in ("bytes", "packets")}

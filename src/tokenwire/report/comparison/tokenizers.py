@@ -63,7 +63,7 @@ def compare_tokenizers(journey: Journey, gpus: int) -> Comparison:
     arch = journey.model().architecture
     found = [_Choice(name, of, _volumes(journey, replace(arch, vocabulary_size=of.vocabulary_size), gpus)) for name, of in measured]
     frame = pl.DataFrame([_row(choice) for choice in found])
-    notes.extend(_notes(found, arch))
+    notes.extend(_notes(found))
     return Comparison(
         "tokenizers",
         f"bytes on the wire for each word of {journey.text().name}: {arch.name}, one method over up to {gpus} GPUs",
@@ -74,7 +74,7 @@ def compare_tokenizers(journey: Journey, gpus: int) -> Comparison:
         ),
         {"tokenizer": "", "vocabulary_size": "1", "fertility": "1", **{f"{name}_bytes_per_word": "B" for name in METHODS}},
         tuple(f"{name}_bytes_per_word" for name in METHODS),
-        tuple(_formulas(found, arch)),
+        tuple(_formulas(found)),
         tuple(notes),
         Chart(
             f"Bytes on the wire per word, {arch.name}", "bars", "tokenizer (vocabulary)", "bytes a word, all GPUs together",
@@ -117,7 +117,7 @@ def _row(choice: _Choice) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _formulas(found: list[_Choice], arch: Architecture) -> list[Figure]:
+def _formulas(found: list[_Choice]) -> list[Figure]:
     shown = next((choice for choice in found if choice.name == "BPE 8k"), found[-1])
     out = []
     for name, method in METHODS.items():
@@ -150,7 +150,7 @@ def _cost_of_rows(found: list[_Choice], method: str) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _notes(found: list[_Choice], arch: Architecture) -> list[str]:
+def _notes(found: list[_Choice]) -> list[str]:
     out = []
     for name, method in METHODS.items():
         best = min(found, key=lambda choice: choice.per_word(name))

@@ -31,12 +31,8 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     yield from _tied_embedding(sizes, stage)
 
 
-def chunk_tensors(sizes: Sizes, stage: Stage, chunk: int) -> list[tuple[Tensor, int, bool]]:
-    """Return (tensor, elements on this rank, whether it is the copy of a tied embedding) in registration order."""
-    return list(_chunk_tensors(sizes, stage, chunk))
-
-
 def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
+    """Yield (tensor, elements on this rank, whether it is the copy of a tied embedding) in registration order."""
     by_layer, before, after = _parts(z)
     first = stage.has_embedding and chunk == 0
     last = stage.has_head and chunk == z.plan.vpp - 1
