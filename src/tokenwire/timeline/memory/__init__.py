@@ -1,0 +1,13 @@
+"""Memory: bytes of every stage's rank, the peak and its moment, and what fits.
+
+In: an ``Architecture``, a ``Plan`` and ``Software`` (the GPU, and options of the framework that no section of a journey has).
+Out of ``memory``: a ``Memory``: parts by stage with their formulas (``table``, ``figures``), the bytes between steps and at
+the peak as torch's allocator counts them.
+"""
+
+from __future__ import annotations
+
+from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory
+from tokenwire.timeline.memory.software import Software, gpu_facts, known_gpus
+
+__all__ = ["Memory", "Software", "StageMemory", "gpu_facts", "known_gpus", "memory"]

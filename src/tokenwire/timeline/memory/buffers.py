@@ -1,0 +1,71 @@
+"""Workspaces of libraries, buffers of communication, and what Python still points to between steps.
+
+- torch: one cuBLAS workspace a handle and stream; forward and backward run on two threads with a handle each, so two, where a
+  product runs through torch at all (aten/src/ATen/cuda/CublasHandlePool.cpp): the head's, unfused attention's, every product
+  of the local implementation.
+- Transformer Engine: one cuBLAS workspace, and one a stream for grouped products, of which it has four
+  (transformer_engine/pytorch/cpp_extensions/gemm.py).
+- Pipeline: each chunk's decoder keeps pointing to the input it received last, and that to its gradient
+  (megatron-core 0.16.1, transformer/transformer_block.py, set_input_tensor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import Attention, Experts, LatentAttention
+from tokenwire.plan import Stage
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.part import ALWAYS, Part
+
+MIB = 2**20
+HANDLES = 2
+GROUPED_STREAMS = 4
+TORCH = "pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp"
+ENGINE = "NVIDIA/TransformerEngine, transformer_engine/pytorch/cpp_extensions/gemm.py"
+
+
+def workspaces(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield the workspaces of cuBLAS that torch and Transformer Engine keep."""
+    software, facts = frame.software, frame.software.facts
+    engine = frame.dialect == "megatron" and software.transformer_impl == "transformer_engine"
+    if stage.has_head or not engine or software.attention == "unfused":
+        deterministic = software.deterministic_mode or software.cublas_workspace == "deterministic"
+        size = 32 * MIB if deterministic else facts.torch_workspace
+        yield frame.part("workspaces", "cuBLAS of torch, forward and backward", f"{HANDLES}·w", HANDLES * size, more={"w": size}, source=TORCH)
+    if engine:
+        yield frame.part("workspaces", "cuBLAS of Transformer Engine", "w", facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)
+        grouped = frame.option("moe_grouped_gemm") and any(isinstance(frame.arch.layers[i].feed_forward, Experts) for i in stage.layers)
+        if grouped:
+            yield frame.part("workspaces", "cuBLAS of Transformer Engine's grouped products", f"{GROUPED_STREAMS}·w",
+                             GROUPED_STREAMS * facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)  # fmt: skip
+
+
+def buffers(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield buffers that communication and kernels keep."""
+    plan, training = frame.plan, frame.plan.training
+    residual = frame.residual
+    if frame.dialect == "megatron" and plan.pp > 1:
+        chunks = len(stage.chunks)
+        source = "megatron-core 0.16.1, transformer/transformer_block.py, set_input_tensor; pipeline_parallel/schedules.py"
+        yield frame.part("buffers", "last inputs of the chunks and their gradients, one more in flight", "(2·n+1)·T'·h·e",
+                         (2 * chunks + 1) * residual, more={"n": chunks}, moments=("between", "optimizer"), source=source)  # fmt: skip
+        inside = 3 + (chunks > 1)
+        yield frame.part("buffers", "tensors received and sent by the pipeline", f"{inside}·T'·h·e", inside * residual,
+                         moments=("loss", "backward"), source=source)  # fmt: skip
+    if frame.software.transformer_impl == "local" and frame.dialect == "megatron":
+        heads = max((x.mixer.heads for x in frame.arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
+        s = training.sequence_length
+        yield frame.part("buffers", "scores before the softmax, in the global buffer", "b·a/t·s·s·e",
+                         training.micro_batch * heads // plan.tp * s * s * frame.item, more={"a": heads},
+                         source="megatron-core 0.16.1, transformer/dot_product_attention.py")  # fmt: skip
+    if plan.sequence_parallel and stage.has_head:
+        yield frame.part("buffers", "input of the head, gathered in the global buffer", "T·h·e", frame.tokens * frame.arch.hidden_size * frame.item,
+                         moments=ALWAYS, source="megatron-core 0.16.1, tensor_parallel/layers.py")  # fmt: skip
+    if frame.option("create_attention_mask_in_dataloader", False) and (stage.has_embedding or stage.has_head):
+        s = training.sequence_length
+        yield frame.part("buffers", "attention mask of the batch", "b·s·s/c", training.micro_batch * s * s // plan.cp,
+                         moments=("loss", "backward"), source="Megatron-LM, megatron/core/datasets/gpt_dataset.py")  # fmt: skip
+    tokens = training.micro_batch * training.sequence_length // plan.cp
+    yield frame.part("buffers", "tokens, labels, positions and loss mask of the batch", "28·T", 28 * tokens, moments=("loss", "backward"),
+                     source="Megatron-LM, pretrain_gpt.py, get_batch")  # fmt: skip

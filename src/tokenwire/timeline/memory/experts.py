@@ -1,0 +1,48 @@
+"""What a layer of experts keeps of one micro-batch for its backward.
+
+Rows that a rank's experts work on: with balanced routing k·T'·(etp) of them, whatever ep is; with a capacity, what fits in it
+(the rows that padding adds included). Rules: megatron-core 0.16.1, transformer/moe/moe_layer.py, router.py, experts.py,
+token_dispatcher.py. Symbols: E' experts of the rank, k experts a token, R rows, f the experts' width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import Experts
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.saved import Saved, saved
+
+SOURCE = "megatron-core 0.16.1, transformer/moe"
+
+
+def rows(frame: Frame, x: Experts) -> int:
+    """Return R, the rows that the experts of a rank work on in one micro-batch, with balanced routing."""
+    plan, factor = frame.plan, frame.option("moe_expert_capacity_factor")
+    tokens = frame.tokens // plan.tp if plan.sequence_parallel else frame.tokens
+    routed = tokens * x.active
+    if factor:
+        # Each rank sends each expert at most ceil(rows/experts·factor) rows (router.py, get_capacity).
+        routed = -(-int(routed * factor) // x.count) * x.count
+    return routed * plan.etp
+
+
+def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
+    """Yield what router, dispatch and experts keep."""
+    e, T1, h, etp = frame.item, frame.outside, frame.arch.hidden_size, frame.plan.etp
+    R, f, lanes = rows(frame, x), x.width, 2 if x.gated else 1
+    inner = x.latent_size or h
+    size = 4 if frame.option("moe_router_dtype") in ("fp32", None) else 8
+    yield saved(frame, "router", "router: scores and probabilities of the experts", f"3·{size}·T'·E'", 3 * size * T1 * x.count, SOURCE)
+    yield saved(frame, "experts in", "experts: their rows", "R·h·e", R * inner * e, SOURCE, R=R, h=inner)
+    yield saved(frame, "experts", "experts: input of the activation", f"{lanes}·R·f/etp·e", lanes * R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
+    if x.gated and not frame.software.bias_activation_fusion:
+        yield saved(frame, "expert act", "experts: activation before it is multiplied", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
+    if not (x.gated and frame.software.bias_activation_fusion):
+        # Only the fused gated activation multiplies by the router's probabilities without keeping its result (mlp.py, forward).
+        yield saved(frame, "expert act", "experts: activation before the router's weights", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
+    yield saved(frame, "expert act", "experts: input of the down-projection", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
+    if x.shared is not None:
+        from tokenwire.timeline.memory.layers import feed_forward
+
+        yield from feed_forward(frame, x.shared, "shared experts")

@@ -1,0 +1,71 @@
+"""Micro-batches in flight: how many forwards of each virtual stage a rank holds while their backward is not done.
+
+Read off the rank's own order of actions (``step.schedules``). The order repeats once the pipeline is full, so only its
+first rounds are walked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tokenwire.plan import Plan
+from tokenwire.step.schedules import schedule
+from tokenwire.step.schedules.one_forward_one_backward import interleaved
+
+_TORCHTITAN = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved-1f1b", "InterleavedZeroBubble": "zb-h1",
+               "ZBVZeroBubble": "zbv", "DualPipeV": "dualpipev", "LoopedBFS": "gpipe"}  # fmt: skip
+
+
+def schedule_name(plan: Plan) -> str:
+    """Return the schedule of a plan by the name that ``step.schedules`` has for it."""
+    asked = getattr(plan.config, "pipeline_parallel_schedule", None)
+    if asked is not None:
+        return _TORCHTITAN.get(asked, "1f1b")
+    return "interleaved-1f1b" if plan.vpp > 1 else "1f1b"
+
+
+def in_flight(plan: Plan, rank: int, weights: Sequence[float]) -> tuple[float, tuple[int, ...]]:
+    """Return the most that a pipeline rank holds at once, and the micro-batches of each of its chunks then.
+
+    ``weights`` is what one micro-batch of each chunk weighs (bytes). With one rank, one micro-batch is in flight.
+
+    >>> from tokenwire.plan import read_plan, TrainingConfig, resolve
+    >>> from tokenwire.model import preset
+    >>> arch = preset("gpt2", 50257)
+    >>> plan = resolve(read_plan({"pp": 4}), TrainingConfig(global_batch=16, micro_batch=1), arch, 4)
+    >>> [in_flight(plan, rank, [1.0])[1] for rank in range(4)]
+    [(4,), (3,), (2,), (1,)]
+    """
+    if plan.pp == 1:
+        return sum(weights), tuple(1 for _ in weights)
+    group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) or plan.pp
+    counts = _held(schedule_name(plan), plan.pp, _enough(plan.micro_batches, plan.pp, group), plan.vpp, group, rank)
+    best = max(counts, key=lambda held: sum(n * w for n, w in zip(held, weights, strict=False)))
+    return sum(n * w for n, w in zip(best, weights, strict=False)), best
+
+
+def _enough(micro_batches: int, ranks: int, group: int) -> int:
+    # Once 3 groups are through, the order of a rank only repeats.
+    most = 3 * max(ranks, group)
+    return micro_batches if micro_batches <= most else most + micro_batches % group
+
+
+@lru_cache(maxsize=512)
+def _held(name: str, ranks: int, micro_batches: int, chunks: int, group: int, rank: int) -> tuple[tuple[int, ...], ...]:
+    if name == "interleaved-1f1b":
+        order = interleaved(ranks, micro_batches, chunks, group).ranks[rank]
+    else:
+        order = schedule(name, ranks, micro_batches, chunks if chunks > 1 else None).ranks[rank]
+    places: dict[tuple[int, int], int] = {}
+    for action in order:
+        places.setdefault((action.stage, action.direction), len(places))
+    now: Counter[int] = Counter()
+    seen = set()
+    for action in order:
+        chunk = places[action.stage, action.direction]
+        now[chunk] += {"F": 1, "B": -1, "I": 0, "W": -1}[action.kind]
+        if action.kind == "F":
+            seen.add(tuple(now[i] for i in range(len(places))))
+    return tuple(seen)

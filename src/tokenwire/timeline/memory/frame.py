@@ -1,0 +1,105 @@
+"""The sizes that every formula of memory is written in.
+
+Symbols: b micro-batch, s sequence length, h hidden, V' padded vocabulary, t tensor, c context, p pipeline, v virtual stages,
+T = b·s/c tokens of a micro-batch on a tensor-parallel group, T' = T/t with sequence parallelism, else T: the tokens whose
+norms and residuals a rank holds; e bytes of an activation, a heads, g KV heads, d head dim, f feed-forward width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan
+from tokenwire.timeline.memory.allocator import counted
+from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
+from tokenwire.timeline.memory.software import Software
+from tokenwire.units import ITEM_BYTES
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A model, its plan and the software that runs it; what formulas need of them, as numbers."""
+
+    arch: Architecture
+    plan: Plan
+    software: Software
+
+    @cached_property
+    def item(self) -> int:
+        """Return e, the bytes of one number of an activation."""
+        precision = self.plan.training.precision
+        return int(ITEM_BYTES["bf16" if precision == "fp8" else precision])
+
+    @property
+    def dialect(self) -> str:
+        """Return the framework's name."""
+        return self.plan.config.dialect
+
+    @cached_property
+    def tokens(self) -> int:
+        """Return T = b·s/c."""
+        training = self.plan.training
+        return training.micro_batch * training.sequence_length // self.plan.cp
+
+    @cached_property
+    def outside(self) -> int:
+        """Return T', the tokens of norms and residuals."""
+        return self.tokens // self.plan.tp if self.plan.sequence_parallel else self.tokens
+
+    @cached_property
+    def residual(self) -> int:
+        """Return T'·h·e, the bytes of one residual stream on a rank, which is also what a pipeline stage sends."""
+        return self.outside * self.arch.hidden_size * self.item
+
+    @cached_property
+    def symbols(self) -> Mapping[str, int]:
+        """Return the value of each symbol."""
+        plan, training = self.plan, self.plan.training
+        return {
+            "b": training.micro_batch, "s": training.sequence_length, "h": self.arch.hidden_size, "V'": plan.vocabulary_size,
+            "t": plan.tp, "c": plan.cp, "p": plan.pp, "v": plan.vpp, "m": plan.micro_batches, "D": plan.dp, "T": self.tokens,
+            "T'": self.outside, "e": self.item, "L": len(self.arch.layers), "E": plan.ep,
+        }  # fmt: skip
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return an option of the plan's section where its framework has it."""
+        return getattr(self.plan.config, name, default)
+
+    def part(
+        self, kind: Kind, what: str, formula: str, size: float, *, moments: tuple[Moment, ...] = ALWAYS, source: str = "",
+        more: Mapping[str, int] | None = None, count: bool = False,
+    ) -> Part:  # fmt: skip
+        """Return a part; ``values`` is the formula with numbers put in, ``count`` rounds as the allocator counts one request."""
+        number = int(size)
+        if count:
+            number = counted(number, expandable=self.software.expandable_segments)
+        return Part(kind, what, number, moments, formula, self.put_in(formula, more), source)
+
+    def put_in(self, formula: str, more: Mapping[str, int] | None = None) -> str:
+        """Return a formula with numbers for its symbols."""
+        return written(formula, {**self.symbols, **(more or {})})
+
+
+def written(formula: str, symbols: Mapping[str, int]) -> str:
+    """Return ``formula`` with each symbol replaced by its value; words of more than one letter that are no symbol stay.
+
+    >>> written("T'·h·e", {"T": 8, "T'": 4, "h": 512, "e": 2})
+    '4·512·2'
+    """
+    out, i = [], 0
+    names = sorted(symbols, key=len, reverse=True)
+    while i < len(formula):
+        before = formula[i - 1] if i else " "
+        name = next((n for n in names if formula.startswith(n, i)), None)
+        after = formula[i + len(name)] if name and i + len(name) < len(formula) else " "
+        if name and not before.isalpha() and not (after.isalpha() or after in "'_"):
+            out.append(f"{symbols[name]:,}")
+            i += len(name)
+        else:
+            out.append(formula[i])
+            i += 1
+    return "".join(out)

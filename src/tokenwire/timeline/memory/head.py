@@ -1,0 +1,53 @@
+"""The two ends of the model: what the embedding keeps, and the logits and the loss, which are often the peak.
+
+Logits are T·V'/t numbers in the activation's dtype. Megatron's vocabulary-parallel cross entropy turns them to fp32, makes
+the softmax in place and keeps it for the backward (megatron-core 0.16.1, tensor_parallel/cross_entropy.py); fused natively
+(fusions/fused_cross_entropy.py) one more fp32 copy stands for a moment; Transformer Engine's kernel writes gradients over the
+logits (transformer_engine/pytorch/triton/cross_entropy.py). torch's own cross entropy: fp32 logits and their log-softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.plan import Stage
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.part import Moment, Part
+
+LOSS: tuple[Moment, ...] = ("loss", "backward")
+
+
+def embedding(frame: Frame, stage: Stage, micro_batches: int) -> Iterator[Part]:
+    """Yield what the embedding keeps of the micro-batches in flight."""
+    if stage.has_embedding and frame.software.hidden_dropout:
+        yield frame.part("activations", "embedding: mask of the dropout", "n·T'·h", micro_batches * frame.outside * frame.arch.hidden_size,
+                         moments=LOSS, more={"n": micro_batches}, source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
+
+
+def logits_bytes(frame: Frame) -> tuple[int, str]:
+    """Return the bytes of one logit at the loss, and why."""
+    e = frame.item
+    if frame.dialect != "megatron":
+        return e + 8, "logits, in fp32, and their log-softmax"
+    if not frame.option("cross_entropy_loss_fusion"):
+        return e + 4 if e < 4 else 4, "logits and their softmax in fp32"
+    if frame.option("cross_entropy_fusion_impl") == "te":
+        return e, "logits, which gradients are written over"
+    return e + 8 if e < 4 else 8, "logits, in fp32, and the softmax"
+
+
+def head(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield what stands at the loss of one micro-batch on the last stage."""
+    if not stage.has_head:
+        return
+    arch, plan = frame.arch, frame.plan
+    if arch.final_norm:
+        yield frame.part("head", "final norm: its input and output", "2·T'·h·e", 2 * frame.residual, moments=LOSS,
+                         source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
+    each, why = logits_bytes(frame)
+    size = frame.tokens * plan.vocabulary_size // plan.tp * each
+    yield frame.part("head", why, f"{each}·T·V'/t", size, moments=("loss",), source="megatron-core 0.16.1, tensor_parallel/cross_entropy.py")
+    # In the backward the softmax turns into the gradient, which is cast to the logits' dtype: as many bytes, less the copy.
+    back = min(each, frame.item + 4 if frame.item < 4 else 4)
+    yield frame.part("head", "softmax and gradient of the logits", f"{back}·T·V'/t", frame.tokens * plan.vocabulary_size // plan.tp * back,
+                     moments=("backward",), source="megatron-core 0.16.1, tensor_parallel/cross_entropy.py")  # fmt: skip

@@ -1,0 +1,184 @@
+"""What one layer keeps of one micro-batch for its backward: every tensor that autograd saves, by the module that saves it.
+
+The accounting is that of Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022, section 4
+(34·s·b·h + 5·a·s²·b bytes a layer), tensor by tensor, so that it holds for grouped heads, gated feed-forward, latent
+attention, experts, flash attention and layers without dropout too. Symbols: ``frame``; a, g heads and KV heads, d head dim.
+With sequence parallelism a column-parallel product keeps the rank's own shard of its input and gathers it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenwire.model.architecture import (
+    Attention,
+    DeltaNet,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    StateSpace,
+)
+from tokenwire.timeline.memory.experts import experts
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.saved import Saved, saved
+
+KORTHIKANTI = "Korthikanti et al. 2022, section 4.1"
+_ENGINE = "NVIDIA/TransformerEngine, transformer_engine/pytorch"
+
+
+@dataclass(frozen=True)
+class LayerActivations:
+    """What a layer keeps: all of it, and what of it full recomputation keeps (its input)."""
+
+    saved: tuple[Saved, ...]
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of one micro-batch."""
+        return sum(one.size for one in self.saved)
+
+
+def layer_activations(frame: Frame, layer: Layer) -> LayerActivations:
+    """Return what a layer keeps of one micro-batch without recomputation of all of it; ``selective`` is taken off."""
+    return LayerActivations(tuple(_without(frame, layer, tuple(_layer(frame, layer)))))
+
+
+def _layer(frame: Frame, layer: Layer) -> Iterator[Saved]:
+    if layer.mixer is not None:
+        yield from _norm(frame, "input norm")
+        yield from _mixer(frame, layer)
+        yield from _dropout(frame, "dropout after attention")
+    if layer.feed_forward is not None:
+        if not layer.parallel:
+            yield from _norm(frame, "feed-forward norm")
+        if isinstance(layer.feed_forward, Experts):
+            yield from experts(frame, layer.feed_forward)
+        else:
+            yield from feed_forward(frame, layer.feed_forward, "feed-forward")
+        yield from _dropout(frame, "dropout after feed-forward")
+
+
+def _norm(frame: Frame, name: str) -> Iterator[Saved]:
+    numbers = 4 if frame.arch.norm.kind == "rms" else 8
+    yield saved(frame, "norm", f"{name}: its input, the residual", "T'·h·e", frame.residual, KORTHIKANTI)
+    yield saved(frame, "norm", f"{name}: statistics", f"{numbers}·T'", numbers * frame.outside, f"{_ENGINE}/module/layernorm_linear.py")
+    yield saved(frame, "norm out", f"{name}: its output, input of the products", "T'·h·e", frame.residual, KORTHIKANTI)
+
+
+def _dropout(frame: Frame, name: str) -> Iterator[Saved]:
+    if frame.software.hidden_dropout:
+        yield saved(frame, "dropout", f"{name}: mask", "T'·h", frame.outside * frame.arch.hidden_size, KORTHIKANTI)
+
+
+def _mixer(frame: Frame, layer: Layer) -> Iterator[Saved]:
+    mixer = layer.mixer
+    if isinstance(mixer, Attention):
+        yield from _attention(frame, mixer)
+    elif isinstance(mixer, LatentAttention):
+        yield from _latent(frame, mixer)
+    elif isinstance(mixer, StateSpace):
+        yield from _state_space(frame, mixer)
+    elif isinstance(mixer, DeltaNet):
+        width = 3 * mixer.key_heads * mixer.key_head_dim + 3 * mixer.value_heads * mixer.value_head_dim
+        yield saved(frame, "core", "delta net: projections, their convolution, output", "2·T·w/t·e",
+                    2 * frame.tokens * width // frame.plan.tp * frame.item, "estimated", w=width)  # fmt: skip
+
+
+def _attention(frame: Frame, a: Attention) -> Iterator[Saved]:
+    t, T, e, d_v = frame.plan.tp, frame.tokens, frame.item, a.value_head_dim or a.head_dim
+    width = a.heads * a.head_dim + a.kv_heads * (a.head_dim + d_v)
+    more = {"w": width}
+    if a.qk_norm != "none":
+        q_and_k = (a.heads + a.kv_heads) * a.head_dim
+        yield saved(frame, "qkv", "query and key norms: their input", "T·k/t·e", T * q_and_k // t * e, KORTHIKANTI, k=q_and_k)
+    yield saved(frame, "qkv", "queries, keys and values", "T·w/t·e", T * width // t * e, KORTHIKANTI, **more)
+    yield from core(frame, a.heads, a.heads * d_v)
+    if a.gate:
+        yield saved(frame, "core", "output gate", "2·T·w/t·e", 2 * T * a.heads * d_v // t * e, "estimated", w=a.heads * d_v)
+    yield saved(frame, "projection", "output projection: its input", "T·w/t·e", T * a.heads * d_v // t * e, KORTHIKANTI, w=a.heads * d_v)
+
+
+def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
+    """Yield what the attention itself keeps beside queries, keys and values: scores, or flash attention's output and sums."""
+    t, T, e = frame.plan.tp, frame.tokens, frame.item
+    s, b = frame.plan.training.sequence_length, frame.plan.training.micro_batch
+    how = frame.software.attention
+    if how == "unfused":
+        scores = b * heads // t * (s // frame.plan.cp) * s
+        yield saved(frame, "core", "softmax of the scores", "b·a/t·s/c·s·e", scores * e, KORTHIKANTI, a=heads)
+        if frame.software.attention_dropout:
+            yield saved(frame, "core", "dropout of the scores: mask and result", "b·a/t·s/c·s·(1+e)", scores * (1 + e), KORTHIKANTI, a=heads)
+        return
+    yield saved(frame, "core", "sums of the softmax, fp32", "4·T·a/t", 4 * T * heads // t,
+                "Dao et al., FlashAttention, 2022, algorithm 1", a=heads)  # fmt: skip
+    if how == "flash" and b > 1:
+        # With one sequence a micro-batch both layouts are the same memory.
+        yield saved(frame, "core", "output as FlashAttention lays it out, before it is put in order again", "T·w/t·e",
+                    T * width // t * e, f"{_ENGINE}/attention/dot_product_attention/backends.py, FlashAttention", w=width)  # fmt: skip
+
+
+def _latent(frame: Frame, a: LatentAttention) -> Iterator[Saved]:
+    t, T, T1, e = frame.plan.tp, frame.tokens, frame.outside, frame.item
+    d_qk = a.qk_nope_head_dim + a.qk_rope_head_dim
+    source = "megatron-core 0.16.1, transformer/multi_latent_attention.py"
+    if a.q_lora_rank is not None:
+        r = a.q_lora_rank
+        yield saved(frame, "qkv", "query down-projection: result, normalised", "2·T'·r·e", 2 * T1 * r * e, source, r=r)
+    r = a.kv_lora_rank
+    yield saved(frame, "qkv", "KV down-projection: result, normalised", "2·T'·r·e", 2 * T1 * r * e, source, r=r)
+    q, k, v = a.heads * d_qk, a.heads * d_qk, a.heads * a.v_head_dim
+    width = q + k + v
+    yield saved(frame, "mla up", "queries, keys and values", "T·w/t·e", T * width // t * e, source, w=width)
+    yield from core(frame, a.heads, v)
+    yield saved(frame, "projection", "output projection: its input", "T·w/t·e", T * v // t * e, KORTHIKANTI, w=v)
+
+
+def _state_space(frame: Frame, m: StateSpace) -> Iterator[Saved]:
+    width = 2 * m.inner_size + 2 * m.groups * m.state_size + m.heads
+    out = 2 * m.inner_size
+    yield saved(frame, "core", "state-space block: projections and their convolution, output before and after its norm",
+                "T·(2·w+o)/t·e", frame.tokens * (2 * width + out) // frame.plan.tp * frame.item, "estimated", w=width, o=out)  # fmt: skip
+
+
+def feed_forward(frame: Frame, f: FeedForward, name: str) -> Iterator[Saved]:
+    """Yield what a dense feed-forward part keeps: what its activation takes in, and what it puts out."""
+    t, T, e = frame.plan.tp, frame.tokens, frame.item
+    lanes = 2 if f.gated else 1
+    more = {"f": f.width}
+    kind = "mlp" if name == "feed-forward" else "shared"
+    if f.activation != "relu2":
+        # The square of a ReLU needs the ReLU's result only, which stands below.
+        yield saved(frame, kind, f"{name}: input of the activation", f"{lanes}·T·f/t·e" if f.gated else "T·f/t·e",
+                    lanes * T * f.width // t * e, KORTHIKANTI, **more)  # fmt: skip
+    extra = f.activation == "relu2" or (f.gated and not frame.software.bias_activation_fusion)
+    if extra:
+        yield saved(frame, kind, f"{name}: activation before it is multiplied", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
+    yield saved(frame, kind, f"{name}: input of the down-projection", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
+
+
+def _without(frame: Frame, layer: Layer, all_saved: tuple[Saved, ...]) -> Iterator[Saved]:
+    """Yield what selective recomputation leaves (megatron-core 0.16.1, TransformerConfig.recompute_modules)."""
+    if frame.option("recompute_granularity") != "selective":
+        yield from all_saved
+        return
+    modules = set(frame.option("recompute_modules", ("core_attn",)))
+    gone: set[str] = set()
+    gone |= {"core"} if "core_attn" in modules else set()
+    gone |= {"mlp"} if "mlp" in modules else set()
+    gone |= {"shared"} if modules & {"shared_experts", "moe"} else set()
+    gone |= {"experts", "experts in", "router"} if "moe" in modules else set()
+    gone |= {"mla up"} if "mla_up_proj" in modules else set()
+    gone |= {"norm out"} if "layernorm" in modules else set()
+    gone |= {"expert act"} if modules & {"moe_act", "moe"} else set()
+    for one in all_saved:
+        if one.kind not in gone:
+            yield one
+
+
+def layer_input(frame: Frame) -> int:
+    """Return the bytes that full recomputation keeps of a layer: its input (cut by t with ``distribute_saved_activations``)."""
+    if frame.option("distribute_saved_activations", False):
+        return frame.residual // frame.plan.tp
+    return frame.residual

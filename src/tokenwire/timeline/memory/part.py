@@ -1,0 +1,31 @@
+"""One part of a rank's memory: what it is, how many bytes, at which moments of a step it stands, and how that came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["weights", "gradients", "optimizer", "activations", "head", "buffers", "workspaces", "allocator"]
+Moment = Literal["between", "loss", "backward", "optimizer"]
+
+ALWAYS: tuple[Moment, ...] = ("between", "loss", "backward", "optimizer")
+MOMENTS: dict[Moment, str] = {
+    "between": "between two steps",
+    "loss": "at the loss of a micro-batch, with the most micro-batches in flight",
+    "backward": "as a backward begins, with the most micro-batches in flight",
+    "optimizer": "in the optimizer's step",
+}
+"""Moments of a step that can be the highest, and their words."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """``size`` in bytes; ``moments`` at which it stands; ``formula`` in the field's symbols, ``values`` with numbers put in."""
+
+    kind: Kind
+    what: str
+    size: int
+    moments: tuple[Moment, ...] = ALWAYS
+    formula: str = ""
+    values: str = ""
+    source: str = ""

@@ -1,0 +1,125 @@
+"""Memory of every stage: the parts, their sum at each moment, the peak and its moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenwire.figures import Figure
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan, Stage
+from tokenwire.timeline.memory.buffers import buffers, workspaces
+from tokenwire.timeline.memory.flight import in_flight
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.head import embedding, head
+from tokenwire.timeline.memory.part import MOMENTS, Moment, Part
+from tokenwire.timeline.memory.passing import activations, passing
+from tokenwire.timeline.memory.software import Software
+from tokenwire.timeline.memory.states import states
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """The memory of a rank of one pipeline stage. Sizes in bytes."""
+
+    stage: int
+    parts: tuple[Part, ...]
+
+    def at(self, moment: Moment) -> int:
+        """Return the bytes that stand at a moment."""
+        return sum(part.size for part in self.parts if moment in part.moments)
+
+    @property
+    def between(self) -> int:
+        """Return what is allocated between steps, as ``torch.cuda.memory_allocated`` counts."""
+        return self.at("between")
+
+    @property
+    def moment(self) -> Moment:
+        """Return the moment of the peak."""
+        return max(MOMENTS, key=self.at)
+
+    @property
+    def peak(self) -> int:
+        """Return the most that is allocated at once, as ``torch.cuda.max_memory_allocated`` counts."""
+        return self.at(self.moment)
+
+    def of(self, kind: str, moment: Moment | None = None) -> int:
+        """Return the bytes of one kind of part at a moment (that of the peak where none is said)."""
+        when = moment or self.moment
+        return sum(part.size for part in self.parts if part.kind == kind and when in part.moments)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of all stages, and the GPU that it must fit in."""
+
+    stages: tuple[StageMemory, ...]
+    software: Software
+
+    @property
+    def capacity(self) -> int:
+        """Return the bytes of the GPU's memory."""
+        return self.software.facts.memory
+
+    @property
+    def worst(self) -> StageMemory:
+        """Return the stage with the highest peak."""
+        return max(self.stages, key=lambda stage: stage.peak)
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Return every part of every stage as a figure."""
+        return tuple(
+            Figure(f"stage {one.stage}: {part.what}", part.size, "B", part.formula, part.values, part.source,
+                   because=", ".join(part.moments))
+            for one in self.stages for part in one.parts
+        )  # fmt: skip
+
+    def table(self) -> pl.DataFrame:
+        """Return one row a part: ``stage, kind, what, bytes, between, loss, backward, optimizer, formula, values, source``."""
+        import polars as pl
+
+        rows = [
+            (one.stage, p.kind, p.what, p.size, *(m in p.moments for m in MOMENTS), p.formula, p.values, p.source)
+            for one in self.stages for p in one.parts
+        ]  # fmt: skip
+        flags: dict[str, type[pl.DataType]] = dict.fromkeys(MOMENTS, pl.Boolean)
+        schema = {"stage": pl.Int64, "kind": pl.String, "what": pl.String, "bytes": pl.Int64, **flags,
+                  "formula": pl.String, "values": pl.String, "source": pl.String}  # fmt: skip
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> Memory:
+    """Return the memory of a rank of every pipeline stage in one optimizer step.
+
+    ``software`` says what model and plan do not: the GPU, the implementation, dropout. Sizes are those of torch's allocator.
+
+    >>> from tokenwire.model import preset
+    >>> from tokenwire.plan import TrainingConfig, read_plan, resolve
+    >>> arch = preset("gpt2", 50257)
+    >>> plan = resolve(read_plan({"tp": 2}), TrainingConfig(sequence_length=1024), arch, 8)
+    >>> [round(memory(arch, plan).stages[0].of(kind) / 2**20) for kind in ("weights", "gradients", "optimizer")]
+    [120, 120, 718]
+    """
+    frame = Frame(arch, plan, software or Software())
+    return Memory(tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages), frame.software)
+
+
+def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
+    yield from states(frame, stage)
+    chunks = [activations(frame, chunk) for chunk in stage.chunks]
+    _, held = in_flight(frame.plan, stage.index, [float(sum(p.size for p in chunk)) for chunk in chunks])
+    for number, (count, chunk) in enumerate(zip(held, chunks, strict=False)):
+        name = f"chunk {number}: " if len(chunks) > 1 else ""
+        for part in chunk:
+            yield Part(part.kind, f"{name}{part.what}, {count} micro-batches", count * part.size, part.moments,
+                       f"{count}·{part.formula}", f"{count}·{part.values}", part.source)  # fmt: skip
+    yield from embedding(frame, stage, held[0] if held else 0)
+    yield from head(frame, stage)
+    yield from passing(frame, stage)
+    yield from buffers(frame, stage)
+    yield from workspaces(frame, stage)

@@ -1,0 +1,132 @@
+"""Weights, gradients and optimizer state of a stage's rank.
+
+Mixed-precision Adam keeps a master copy and two moments in fp32 for each parameter (12 bytes; Rajbhandari et al., ZeRO, 2020,
+section 3.1). Megatron: parameters and gradients stand in one buffer each where the distributed optimizer is used, and
+tensor by tensor otherwise; with fp16 the optimizer's fp32 copy of gradients lives from its step until gradients are
+zeroed (megatron-core 0.16.1, distributed/param_and_grad_buffer.py; optimizer/optimizer.py; optimizer/distrib_optimizer.py).
+torchtitan and FSDP: everything in fp32, sharded. DDP: everything in fp32 on every rank, with buckets beside the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenwire.model.architecture import Tensor
+from tokenwire.model.tensors import tensors
+from tokenwire.plan import Stage
+from tokenwire.timeline.memory.allocator import counted, rounded
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.part import Part
+
+SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandari et al. 2020, section 3.1"
+_MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
+
+
+@dataclass(frozen=True)
+class Held:
+    """The tensors of one kind on a rank: elements of each, dense or of experts."""
+
+    name: str
+    elements: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Return all elements."""
+        return sum(self.elements)
+
+
+def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
+    """Return what a rank of a stage holds, the dense parameters and those of its experts."""
+    dense: list[int] = []
+    experts: list[int] = []
+    for tensor in tensors(frame.arch, "megatron"):
+        if _on_stage(frame, tensor, stage):
+            (experts if tensor.part == "experts" else dense).append(local_elements(frame, tensor))
+    parts = (Held("dense", tuple(dense)), Held("experts", tuple(experts)))
+    return tuple(part for part in parts if part.elements)
+
+
+def _on_stage(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
+    if tensor.layer is not None:
+        # Layers of multi-token prediction stand behind the last layer, before the head.
+        return tensor.layer in stage.layers or (tensor.layer >= len(frame.arch.layers) and stage.has_head)
+    if tensor.part in ("final_norm", "head"):
+        return stage.has_head
+    # A tied head, and the layers of multi-token prediction, need the table of tokens on the last stage too.
+    second = tensor.name == "embedding.weight" and stage.has_head and (frame.arch.tied_embeddings or frame.arch.mtp_layers > 0)
+    return stage.has_embedding or second
+
+
+def local_elements(frame: Frame, tensor: Tensor) -> int:
+    """Return the elements of a tensor on a rank, before data parallelism cuts them further."""
+    plan, shape = frame.plan, list(tensor.shape)
+    if tensor.split == "vocabulary":
+        shape[0] = plan.vocabulary_size
+    expert = tensor.part == "experts"
+    elements = 1
+    for size in shape:
+        elements *= size
+    if expert:
+        elements //= plan.ep
+    if tensor.split_dim is not None:
+        elements //= plan.etp if expert else plan.tp
+    return elements
+
+
+def states(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield weights, gradients and optimizer state of a rank of a stage, dense parameters and experts apart."""
+    for part in held(frame, stage):
+        if frame.dialect == "megatron":
+            yield from _megatron(frame, part)
+        else:
+            yield from _others(frame, part)
+
+
+def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
+    training, plan = frame.plan.training, frame.plan
+    cut = plan.config.sharding(plan, expert=part.name == "experts")
+    sharded = frame.option("use_distributed_optimizer", False)
+    gradient, moments = int(cut.gradient_bytes), _MOMENTS[training.optimizer]
+    P, N = part.total, cut.optimizer
+    more = {"P": P, "N": N}
+    expandable = frame.software.expandable_segments
+
+    def each(size: int) -> int:
+        return sum(rounded(elements * size) for elements in part.elements)
+
+    weights = counted(P * frame.item, expandable=expandable) if sharded else each(frame.item)
+    yield _state(frame, "weights", f"weights, {part.name}", f"{frame.item}·P", weights, more)
+    buffer = counted(P * gradient, expandable=expandable)
+    yield _state(frame, "gradients", f"gradients, {part.name}", f"{gradient}·P", buffer, more)
+    mixed = training.precision != "fp32"
+    state = 4 * moments + (4 if mixed else 0)
+    size = state * P // N if sharded else each(4) * (state // 4)
+    yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P/N" if sharded else f"{state}·P", size, more)
+    if training.precision == "fp16" and gradient != 4:
+        yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
+                         moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
+
+
+def _state(frame: Frame, kind: str, what: str, formula: str, size: int, more: dict[str, int]) -> Part:
+    return frame.part(kind, what, formula, size, more=more, source=SOURCE)  # type: ignore[arg-type]
+
+
+def _others(frame: Frame, part: Held) -> Iterator[Part]:
+    plan, training, P = frame.plan, frame.plan.training, part.total
+    cut = plan.config.sharding(plan, expert=part.name == "experts")
+    moments = _MOMENTS[training.optimizer]
+    # DeepSpeed keeps 16-bit parameters and a master copy; torchtitan and DDP keep fp32 parameters and no copy.
+    copy = 4 if frame.dialect == "deepspeed" and training.precision != "fp32" else 0
+    weight = frame.item if copy else 4
+    if frame.dialect == "ddp" and frame.option("parameter_dtype") != "float32":
+        weight = 2
+    gradient = int(cut.gradient_bytes)
+    source = {"torchtitan": "torch 2.13, torch/distributed/fsdp/_fully_shard", "deepspeed": "Rajbhandari et al. 2020, section 3",
+              "ddp": "torch 2.13, torch/nn/parallel/distributed.py"}.get(frame.dialect, "")  # fmt: skip
+    for kind, bytes_, n in (("weights", weight, cut.weights), ("gradients", gradient, cut.gradients),
+                            ("optimizer", 4 * moments + copy, cut.optimizer)):  # fmt: skip
+        formula = f"{bytes_}·P/N" if n > 1 else f"{bytes_}·P"
+        yield frame.part(kind, f"{kind}, {part.name}", formula, bytes_ * P / n, more={"P": P, "N": n}, source=source)  # type: ignore[arg-type]
+    if frame.dialect == "ddp" and not frame.option("gradient_as_bucket_view"):
+        yield frame.part("buffers", "gradient buckets", f"{gradient}·P", gradient * P, more={"P": P}, source=source)
