@@ -88,8 +88,8 @@ class Memory:
             for one in self.stages for p in one.parts
         ]  # fmt: skip
         flags: dict[str, type[pl.DataType]] = dict.fromkeys(MOMENTS, pl.Boolean)
-        schema = {"stage": pl.Int64, "kind": pl.String, "what": pl.String, "bytes": pl.Int64, **flags,
-                  "formula": pl.String, "values": pl.String, "source": pl.String}  # fmt: skip
+        words: dict[str, type[pl.DataType]] = dict.fromkeys(("formula", "values", "source"), pl.String)
+        schema: dict[str, type[pl.DataType]] = {"stage": pl.Int64, "kind": pl.String, "what": pl.String, "bytes": pl.Int64, **flags, **words}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
 
