@@ -11,13 +11,14 @@ from tokenwire.text.places import opening, select
 from tokenwire.text.reading import read_text
 from tokenwire.text.statistics import TextStatistics, statistics
 from tokenwire.text.text import Text, Verse
-from tokenwire.text.words import types, words
+from tokenwire.text.words import forms, types, words
 
 __all__ = [
     "Text",
     "TextConfig",
     "TextStatistics",
     "Verse",
+    "forms",
     "opening",
     "read_text",
     "select",

@@ -16,7 +16,7 @@ MOST = 72
 
 def facts(walk: Walk) -> dict[str, Any]:
     """Return the tokens shown (index among them, id, text, span in bytes) and the figures of the text."""
-    journey, encoding = walk.journey, walk.journey.encoding()
+    journey, encoding, data = walk.journey, walk.journey.encoding(), walk.journey.text().data
     training = journey.config.training
     statistics = journey.tokens()
     storage = bytes_read(
@@ -25,7 +25,7 @@ def facts(walk: Walk) -> dict[str, Any]:
     return {
         "tokens": [
             {
-                "token": number, "id": int(encoding.ids[index]), "text": piece(journey, index),
+                "token": number, "id": int(encoding.ids[index]), "text": piece(data, encoding, index),
                 "start": int(encoding.starts[index]), "end": int(encoding.ends[index]),
                 "followed": walk.token is not None and index == walk.followed,
             }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenwire.journey import Journey
     from tokenwire.journey.placement import Placement
     from tokenwire.text import Text
+    from tokenwire.tokens import Encoding
 
 OPENING = 3
 """Verses shown where nothing was asked for: a terzina."""
@@ -78,7 +79,7 @@ class Walk:
     @cached_property
     def token_text(self) -> str:
         """Return the characters of the token that is followed (a lone byte shows as its hexadecimal value)."""
-        return piece(self.journey, self.followed)
+        return piece(self.journey.text().data, self.journey.encoding(), self.followed)
 
     @cached_property
     def placement(self) -> Placement:
@@ -92,10 +93,9 @@ class Walk:
                 yield f"{name}: {note}" if self.beside else note
 
 
-def piece(journey: Journey, index: int) -> str:
+def piece(text: bytes, encoding: Encoding, index: int) -> str:
     """Return the characters of a token of the text, white space made visible and broken characters as bytes."""
-    encoding = journey.encoding()
-    data = journey.text().data[int(encoding.starts[index]) : int(encoding.ends[index])]
+    data = text[int(encoding.starts[index]) : int(encoding.ends[index])]
     try:
         return visible(data.decode("utf-8"))
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenwire.report.scenes.walk import Walk
 from tokenwire.report.terminal import shortened, visible
-from tokenwire.text import statistics, types, words
+from tokenwire.text import forms, statistics, types, words
 
 LETTERS = 64
 """Characters drawn of a word at most."""
@@ -16,12 +16,12 @@ LETTERS = 64
 
 def facts(walk: Walk) -> dict[str, Any]:
     """Return the words shown with how often their types occur in the text, and the text's statistics."""
-    shown, text = walk.shown, walk.journey.text()
-    counts = types(text.content)
+    shown, text = walk.shown.content, walk.journey.text()
+    counts, spans = types(text.content), words(shown)
     return {
         "words": [
-            {"text": word, "times": counts[next(iter(types(word)))]}
-            for word in (shown.content[start:end] for start, end in words(shown.content))
+            {"text": shown[start:end], "times": counts[form]}
+            for (start, end), form in zip(spans, forms(shown, spans), strict=True)
         ],
         "text": {**asdict(statistics(text)), "name": text.name},
     }
