@@ -43,6 +43,8 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (L2, 8, {"data_parallel_replicate_degree": 2}, 16, (0, 7)),
     (ODD, 1024, {"data_parallel_replicate_degree": 16}, 1024, (777,)),
     (L2, 8, {"data_parallel_replicate_degree": 4, "set_requires_gradient_sync": False}, 16, (1,)),
+    (L2, 16, {"data_parallel_replicate_degree": 16, "data_parallel_shard_degree": 1}, 16, (0,)),
+    (L2, 4, {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 1, "log_freq": 1}, 8, (3,)),
     # Tensor parallelism
     (L2, 2, {"tp": 2}, 2, (0,)),
     (L2, 4, {"tp": 4, "disable_loss_parallel": True}, 1, (3,)),

@@ -41,7 +41,7 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     if plan.group_size("fsdp") == 1 and plan.group_size("dp_replicate") > 1:
         from tokenwire.measure.dryrun.ddp import replicated_calls
 
-        return replicated_calls(arch, plan, rank)
+        return [*replicated_calls(arch, plan, rank), *_small_ones(plan, config, rank)]
     recorder = Recorder()
     with quiet(), fake_world(rank, plan.world):
         from tokenwire.measure.dryrun.torch_parallel import Meshes
@@ -177,15 +177,18 @@ def finish(
     log_loss(plan, config, meshes, recorder, loss)
 
 
-def _small_ones(plan: Plan, config: TorchtitanPlan) -> list[Call]:
+def _small_ones(plan: Plan, config: TorchtitanPlan, rank: int) -> list[Call]:
+    # What the trainer says around a model of DistributedDataParallel, whose own calls come from processes that really send.
     import torch
 
-    from tokenwire.measure.dryrun.torch_parallel import Meshes
+    recorder = Recorder()
+    with quiet(), fake_world(rank, plan.world):
+        from tokenwire.measure.dryrun.torch_parallel import Meshes
 
-    recorder, meshes = Recorder(), Meshes.of(plan)
-    with recorder.recording():
-        count_tokens(plan, meshes, recorder)
-        log_loss(plan, config, meshes, recorder, torch.zeros(()))
+        meshes = Meshes.of(plan)
+        with recorder.recording():
+            count_tokens(plan, meshes, recorder)
+            log_loss(plan, config, meshes, recorder, torch.zeros(()))
     return recorder.calls
 
 
