@@ -45,6 +45,9 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def train(tmp_path: Path) -> Path:
     (tmp_path / "my_train.py").write_text(TRAIN)
+    (tmp_path / "broken.py").write_text("x = 1\ndef main(:\n    pass\n")
+    (tmp_path / "imports_broken.py").write_text("import broken\n")
+    (tmp_path / "binary.py").write_bytes(b"\0")
     return tmp_path
 
 
@@ -73,6 +76,9 @@ def test_it_is_readable_at_80_columns(train: Path) -> None:
     ("my_train.py:fails", "failed at my_train.py:23: RuntimeError: no data"),
     ("my_train.py:nothing", "is not a function there"),
     ("nowhere.py:main", "is not a Python file"),
+    ("broken.py:main", "SyntaxError at broken.py:2: invalid syntax"),
+    ("imports_broken.py:main", "SyntaxError at broken.py:2: invalid syntax"),
+    ("binary.py:main", "SyntaxError at binary.py: source code string cannot contain null bytes"),
 ])  # fmt: skip
 def test_what_goes_wrong_is_one_line(train: Path, source: str, said: str) -> None:
     done = _run(source, cwd=train)

@@ -52,7 +52,7 @@ def run_function(source: str, rank: int, world: int, ranks_per_node: int = 8) ->
         except InputError:
             raise
         except Exception as error:
-            raise InputError(source, rule=f"failed at {_place(error)}: {type(error).__name__}: {_first_line(error)}") from None
+            raise InputError(source, rule=f"failed at {_place(error, source)}: {type(error).__name__}: {_first_line(error)}") from None
     return table(recorder.calls)
 
 
@@ -72,7 +72,8 @@ def _loaded(source: str) -> Callable[[], Any]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(f"{file!r}", rule=f"cannot be loaded ({type(error).__name__} at {_place(error)}: {_first_line(error)})") from None
+        rule = f"cannot be loaded ({type(error).__name__} at {_place(error, path.name)}: {_first_line(error)})"
+        raise InputError(f"{file!r}", rule=rule) from None
     function = getattr(module, name, None)
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -95,12 +96,16 @@ def _as_torchrun(rank: int, world: int, ranks_per_node: int) -> Iterator[None]:
         yield
 
 
-def _place(error: BaseException) -> str:
+def _place(error: BaseException, otherwise: str) -> str:
+    # Text that is not Python never ran, so no frame knows it; the error itself does, unless the file could not be read at all.
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and "/tokenwire/measure/" not in frame.filename]
-    frame = (own or frames)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
+    elsewhere = ("site-packages", "/tokenwire/measure/", "<frozen ")
+    own = [frame for frame in frames if not any(part in frame.filename for part in elsewhere)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else otherwise
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "")[:300]
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return next(iter(said.strip().splitlines()), "")[:300]
