@@ -28,9 +28,12 @@ VERBS: dict[str, str] = {
     "traffic": "Who talks to whom: bytes by rank, group, link and tier.",
     "flows": "Who is in whose way: link loads, sharing, failures.",
     "wire": "Bits: messages to packets to frames to line code.",
+    "time": "When it is said: how long a step takes, and why.",
     "needs": "What the network must offer, and why.",
     "compare": "Design choices side by side: tokenizer, width, parallelism.",
+    "report": "The whole journey as one page to mail, print or keep.",
     "measure": "Train for real across hosts, count, and compare.",
+    "explore": "The journey in a browser, a page a room.",
     "dryrun": "Run the real framework without accelerators and compare.",
     "export": "Write traffic in formats of other tools.",
 }

@@ -6,6 +6,7 @@ No ``.png``: plotly draws it through an installed browser, which most machines o
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tokenwire.errors import InputError, MissingExtra
 from tokenwire.files import whole_or_nothing
@@ -39,26 +40,31 @@ def write_plot(chart: Chart, path: str) -> None:
 
 def html(chart: Chart) -> str:
     """Return a page with the chart, its script inside, so that it opens without a network."""
+    return str(figure(chart).to_html(include_plotlyjs=True, full_html=True))
+
+
+def figure(chart: Chart) -> Any:
+    """Return the chart as a figure of plotly. Raises ``MissingExtra`` where plotly is not there."""
     try:
         import plotly.graph_objects as go
     except ImportError:
         raise MissingExtra("a plot as .html", "plots") from None
-    figure = go.Figure()
+    drawn = go.Figure()
     for number, series in enumerate(chart.series):
         colour = COLOURS[number % len(COLOURS)]
         if chart.kind == "lines":
-            figure.add_scatter(
+            drawn.add_scatter(
                 x=list(chart.x_values), y=list(series.values), name=series.name, mode="lines+markers",
                 line={"color": colour}, text=list(chart.places),
             )  # fmt: skip
         else:
-            figure.add_bar(x=list(chart.places), y=list(series.values), name=series.name, marker_color=colour)
-    figure.update_layout(
+            drawn.add_bar(x=list(chart.places), y=list(series.values), name=series.name, marker_color=colour)
+    drawn.update_layout(
         title=chart.title, xaxis_title=chart.x_title, yaxis_title=chart.y_title, template="plotly_white",
         barmode="stack" if chart.kind == "stacked" else "group",
     )  # fmt: skip
     if chart.log_y:
-        figure.update_yaxes(type="log")
+        drawn.update_yaxes(type="log")
     if chart.kind == "lines":
-        figure.update_xaxes(type="log", tickvals=list(chart.x_values), ticktext=list(chart.places))
-    return str(figure.to_html(include_plotlyjs=True, full_html=True))
+        drawn.update_xaxes(type="log", tickvals=list(chart.x_values), ticktext=list(chart.places))
+    return drawn
