@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ GROUPS = (2, 4, 8)
 
 
 class Measured(NamedTuple):
-    """One measured share of the peak, and what NCCL estimates there: with its own choice, and with Simple alone."""
+    """One measured share of the peak, and what NCCL estimates there: by default, and where its NICs are behind the CPU."""
 
     table: str
     nodes: int
@@ -40,7 +41,8 @@ class Measured(NamedTuple):
     measured: float
     picked: str
     chosen: float
-    simple: float
+    without: float
+    kept: str
 
     @property
     def error(self) -> float:
@@ -48,9 +50,9 @@ class Measured(NamedTuple):
         return self.chosen / self.measured - 1
 
     @property
-    def simple_error(self) -> float:
-        """Return the relative error with NCCL_PROTO=Simple."""
-        return self.simple / self.measured - 1
+    def error_without(self) -> float:
+        """Return the relative error where LL128 is off."""
+        return self.without / self.measured - 1
 
 
 def machine_of(table: str, nodes: int) -> tuple[Machine, float]:
@@ -66,10 +68,10 @@ def machine_of(table: str, nodes: int) -> tuple[Machine, float]:
     return Machine("hopper", nodes=nodes), 450e9 if nodes == 1 else 400e9
 
 
-def estimate(table: str, nodes: int, size: int, settings: Iterable[str] = ()) -> tuple[float, str]:
+def estimate(table: str, nodes: int, size: int, nic_path: str = "PXB", settings: Iterable[str] = ()) -> tuple[float, str]:
     """Return NCCL's estimate of an all_gather as a share of the peak, and what it picks."""
     machine, peak = machine_of(table, nodes)
-    found = choose(machine, "all_gather", size, read_overrides(settings))
+    found = choose(replace(machine, nic_path=nic_path), "all_gather", size, read_overrides(settings))
     return found.busbw / peak, f"{found.algorithm} {found.protocol}"
 
 
@@ -85,8 +87,8 @@ def simai(folder: Path) -> Iterator[Measured]:
                     if text:
                         size = int(row[0])
                         share, picked = estimate(where, nodes, size)
-                        simple, _ = estimate(where, nodes, size, ["NCCL_PROTO=Simple"])
-                        yield Measured(where, nodes, size, float(text), picked, share, simple)
+                        without, kept = estimate(where, nodes, size, "PHB")
+                        yield Measured(where, nodes, size, float(text), picked, share, without, kept)
 
 
 def summary(errors: list[float]) -> tuple[float, float]:
@@ -99,40 +101,56 @@ def _cells(found: list[Measured]) -> str:
     large = [one for one in found if one.size > LARGE]
     m, w = summary([one.error for one in large])
     worst = max(large, key=lambda one: abs(one.error))
-    sm, sw = summary([one.simple_error for one in large])
+    sm, sw = summary([one.error_without for one in large])
     where = f"{worst.nodes} node{'s' * (worst.nodes > 1)}, {format_bytes(worst.size, binary=True)}"
     return f"{len(large)} | {m:.1%} | {w:.0%} ({where}) | {sm:.1%} | {sw:.0%}"
 
 
 def by_scale(rows: list[Measured]) -> str:
     """Return the table of errors by machine and nodes."""
-    out = ["| table | nodes | rows | median | worst | median, Simple | worst, Simple |", "|---|---|---|---|---|---|---|"]
+    out = ["| table | nodes | rows | median | worst | median, LL128 off | worst, LL128 off |", "|---|---|---|---|---|---|---|"]
     for table in dict.fromkeys(one.table for one in rows):
         own = [one for one in rows if one.table == table]
         out += [f"| {table} | {n} | {_cells([one for one in own if one.nodes == n])} |" for n in dict.fromkeys(o.nodes for o in own)]
         out.append(f"| **{table}** | all | {_cells(own)} |")
     out.append(f"| **all** | all | {_cells(rows)} |")
-    own = [one._replace(table="as H800", chosen=_one_node(one.size), simple=_one_node(one.size, "NCCL_PROTO=Simple"))
-           for one in rows if one.nodes == 1]  # fmt: skip
+    own = [one._replace(chosen=_one_node(one.size), without=_one_node(one.size)) for one in rows if one.nodes == 1]
     out.append(f"| not counted: one node as H800 | 1 | {_cells(own)} |")
     return "\n".join(out)
 
 
-def _one_node(size: int, *settings: str) -> float:
-    return choose(Machine("hopper", nvlink_rate=200e9), "all_gather", size, read_overrides(settings)).busbw / 200e9
+def _one_node(size: int) -> float:
+    return choose(Machine("hopper", nvlink_rate=200e9), "all_gather", size).busbw / 200e9
 
 
 def by_size(rows: list[Measured]) -> str:
     """Return the table of errors by size."""
-    out = ["| size | rows | median | worst | at | measured | estimated | median, Simple |", "|---|---|---|---|---|---|---|---|"]
+    out = ["| size | rows | median | worst | at | measured | estimated | median, LL128 off |", "|---|---|---|---|---|---|---|---|"]
     for size in sorted({one.size for one in rows}):
         own = [one for one in rows if one.size == size]
         m, w = summary([one.error for one in own])
         worst = max(own, key=lambda one: abs(one.error))
         out.append(
             f"| {format_bytes(size, binary=True)} | {len(own)} | {m:.1%} | {w:.0%} | {worst.table}, {worst.nodes} nodes | "
-            f"{worst.measured:.3g} | {worst.chosen:.3g} ({worst.picked}) | {summary([o.simple_error for o in own])[0]:.1%} |"
+            f"{worst.measured:.3g} | {worst.chosen:.3g} ({worst.picked}) | {summary([o.error_without for o in own])[0]:.1%} |"
         )
+    return "\n".join(out)
+
+
+def steps(rows: list[Measured]) -> str:
+    """Return how long a step of the ring took by the bytes of a rank and the nodes, and NCCL's estimates by protocol.
+
+    An all_gather is n-1 steps of S/n bytes, so a step takes (S/n) / busbw.
+    """
+    nodes = (4, 8, 16, 32, 64, 128)
+    found = {(o.size // (8 * o.nodes), o.nodes): o.measured * 400e9 for o in rows if o.table == "NIC is narrower" and o.nodes > 1}
+    out = ["| bytes of a rank |" + "".join(f" {n} nodes |" for n in nodes) + " LL | LL128 | Simple |", "|---" * (len(nodes) + 4) + "|"]
+    for size in sorted({size for size, n in found if n in nodes}):
+        cells = [f"{size / found[size, n] * 1e6:.2f}" if (size, n) in found else "" for n in nodes]
+        for protocol in ("LL", "LL128", "Simple"):
+            share, _ = estimate("NIC is narrower", 64, 512 * size, settings=[f"NCCL_PROTO={protocol}"])
+            cells.append(f"{size / (share * 400e9) * 1e6:.2f}")
+        out.append(f"| {format_bytes(size, binary=True)} | {' | '.join(cells)} |")
     return "\n".join(out)
 
 
@@ -140,10 +158,10 @@ def misses(rows: list[Measured]) -> str:
     """Return every row above 16 MiB that is off by more than a quarter."""
     far = [one for one in rows if one.size > LARGE and abs(one.error) > 0.25]
     out = [f"{len(far)} of {sum(one.size > LARGE for one in rows)} rows above 16 MiB are off by more than 25 %:", "",
-           "| table | nodes | size | measured | estimated | error | with Simple |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+           "| table | nodes | size | measured | estimated | error | LL128 off |", "|---|---|---|---|---|---|---|"]  # fmt: skip
     out += [
         f"| {o.table} | {o.nodes} | {format_bytes(o.size, binary=True)} | {o.measured:.3g} | {o.chosen:.3g} ({o.picked}) | "
-        f"{o.error:+.0%} | {o.simple_error:+.0%} |"
+        f"{o.error:+.0%} | {o.error_without:+.0%} ({o.kept}) |"
         for o in sorted(far, key=lambda one: -abs(one.error))
     ]
     return "\n".join(out)
@@ -189,7 +207,7 @@ def posted_table(found: list[Post]) -> str:
                    f"{float(row['busbw_gbytes_per_s']):g} | {estimated:.4g} ({picked}{forced}) | "
                    f"{estimated / float(row['busbw_gbytes_per_s']) - 1:+.0%} |")  # fmt: skip
     out += ["", "| op | where | rows | median | worst |", "|---|---|---|---|---|"]
-    for op in ("all_reduce", "all_gather"):
+    for op in ("all_reduce", "all_gather", "reduce_scatter"):
         for where, test in (("one node", lambda n: n == 1), ("several nodes", lambda n: n > 1)):
             errors = [one.error for one in found if one.row["op"] == op and test(int(one.row["nodes"]))]
             if errors:
@@ -226,7 +244,7 @@ def parts(folder: Path) -> dict[str, str]:
     }  # fmt: skip
     if (folder / "simai_nic_ratio.csv").exists():
         rows = list(simai(folder))
-        out |= {"by-scale": by_scale(rows), "by-size": by_size(rows), "misses": misses(rows)}
+        out |= {"by-scale": by_scale(rows), "by-size": by_size(rows), "misses": misses(rows), "steps": steps(rows)}
     return out
 
 

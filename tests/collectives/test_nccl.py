@@ -337,3 +337,19 @@ def test_sweep_has_the_columns_of_nccl_tests() -> None:
 def test_wrong_sizes(text: str) -> None:
     with pytest.raises(InputError):
         read_sizes(text)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nodes", "path", "on"),
+    [("hopper", 2, "PXN", True), ("hopper", 2, "PHB", False), ("hopper", 1, "PHB", True), ("ampere", 2, "PXB", True),
+     ("ampere", 2, "PXN", False), ("blackwell", 2, "P2C", True), ("blackwell", 2, "SYS", False)],
+)  # fmt: skip
+def test_ll128_needs_a_near_nic(gpu: str, nodes: int, path: str, on: bool) -> None:
+    # tuning.cc: up to PXN from Hopper on, up to PXB before; inside a node no NIC is used.
+    found = {p for _, p in times(Machine(gpu, nodes=nodes, nic_path=path), "all_reduce", 1 << 20)}
+    assert ("LL128" in found) == on
+
+
+def test_unknown_path_to_the_nic() -> None:
+    with pytest.raises(InputError, match="PHB"):
+        Machine("hopper", nic_path="BUS")

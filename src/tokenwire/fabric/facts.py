@@ -25,7 +25,8 @@ class ClusterFacts(Section):
     """What a cluster is built of.
 
     ``domain`` is what joins the GPUs of a node (``none``: nothing). A *unit* is the nodes that share leaves: with ``rails``
-    R the NICs of a node go to R leaves, NIC i to leaf i mod R. ``planes`` are separate networks, one port of each NIC in
+    R the NICs of a node go to R leaves, NIC i to leaf i mod R. ``nic_path`` is the farthest way from a GPU to its NIC, by
+    NCCL's names (``PHB``: through the CPU). ``planes`` are separate networks, one port of each NIC in
     each. A *pod* is the units that share spines; cores join pods (``deep_units_per_pod`` units a pod where there are
     several). ``rail_only``: leaves of different rails share no spine. ``uplinks`` of a leaf, where not told by
     ``oversubscription`` (capacity down over capacity up). ``shape`` are the sides of a torus or HyperX. ``routing`` is how one
@@ -45,6 +46,7 @@ class ClusterFacts(Section):
     domain_latency: Time = 5e-7
     nics_per_node: Positive = 8
     nic_rate: Rate = 50e9
+    nic_path: Literal["PIX", "PXB", "P2C", "PXN", "PHB", "SYS"] = "PXB"
     link_latency: Time = 5e-7
     rails: Positive = 1
     rail_only: bool = False

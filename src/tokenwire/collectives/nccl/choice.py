@@ -12,7 +12,7 @@ from tokenwire.collectives.busbw import algbw, busbw
 from tokenwire.collectives.nccl.constants import ALGORITHMS, OPERATIONS, PROTOCOLS, tuner
 from tokenwire.collectives.nccl.crossing import bound_seconds
 from tokenwire.collectives.nccl.graph import graphs
-from tokenwire.collectives.nccl.machine import Machine
+from tokenwire.collectives.nccl.machine import NIC_PATHS, Machine
 from tokenwire.collectives.nccl.overrides import DEFAULT, Overrides
 from tokenwire.collectives.nccl.tuner import communicator_channels, estimates, seconds
 from tokenwire.errors import InputError, unknown
@@ -99,8 +99,14 @@ def check(op: str, size_bytes: int) -> None:
 
 
 def _ll128(machine: Machine) -> bool:
-    """Return whether LL128 is on by default: NVLink inside, and no way to the network through the CPU."""
-    return bool(machine.nvlink) and machine.generation.capability >= 70
+    """Return whether LL128 is on by default: NVLink inside, and ways to the NICs that keep 128 bytes together.
+
+    From Hopper on these reach to PXN, before to PXB; never through the CPU.
+    """
+    inside = bool(machine.nvlink) and machine.generation.capability >= 70
+    farthest = "PXN" if machine.generation.capability >= 90 else "PXB"
+    near = NIC_PATHS.index(machine.nic_path) <= NIC_PATHS.index(farthest)
+    return inside and (machine.nodes == 1 or near)
 
 
 def channels_of(machine: Machine, a: str, protocol: str, size_bytes: int, overrides: Overrides = DEFAULT) -> int:

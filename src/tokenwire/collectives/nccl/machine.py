@@ -8,6 +8,9 @@ from tokenwire.collectives.nccl.constants import Generation, generation
 from tokenwire.errors import InputError
 
 CPUS = ("intel", "amd", "arm")
+NIC_PATHS = ("PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
+"""Ways from a GPU to its NIC, nearest first: one PCIe switch, several, by the CPU's NVLink, over another GPU (PXN), through the
+CPU, between CPUs. Source: NVIDIA/nccl 2.30.7, src/include/graph.h, PATH_*."""
 MOST_RANKS = 1 << 24
 MOST_PER_NODE = 576
 
@@ -18,7 +21,8 @@ class Machine:
 
     Rates in bytes/s of one direction by the data sheet: ``nvlink_rate`` of one GPU into its domain (0: GPUs meet at PCIe),
     ``nic_rate`` of one NIC, of which a node has ``nics_per_node`` in reach of these ranks. ``nvswitch``: the domain has a
-    switch, which can add and copy from Hopper on. ``sharp``: the network's switches add (CollNet). ``cpu``: who made it.
+    switch, which can add and copy from Hopper on. ``sharp``: the network's switches add (CollNet). ``cpu``: who made it. ``nic_path``: the farthest way from a GPU to
+    the NIC that its channels use, one of ``NIC_PATHS``.
 
     >>> Machine("hopper", nodes=2).nvlink                # 18 links of 25 GB/s; NCCL counts 20.6 GB/s each
     370.8
@@ -33,6 +37,7 @@ class Machine:
     nvswitch: bool = True
     sharp: bool = False
     cpu: str = ""
+    nic_path: str = "PXB"
 
     def __post_init__(self) -> None:
         """Check every part; raises ``InputError``."""
@@ -47,6 +52,8 @@ class Machine:
             raise InputError(f"an NVLink rate of {self.nvlink_rate:g} B/s", rule="must be zero or more")
         if self.cpu and self.cpu not in CPUS:
             raise InputError(f"CPU {self.cpu[:80]!r}", rule=f"known are {', '.join(CPUS)}")
+        if self.nic_path not in NIC_PATHS:
+            raise InputError(f"path to the NIC {self.nic_path[:80]!r}", rule=f"known are {', '.join(NIC_PATHS)}")
 
     @property
     def ranks(self) -> int:

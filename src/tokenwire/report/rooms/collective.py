@@ -90,7 +90,7 @@ def read(
         nvlink_rate=facts.domain_rate if facts.domain == "nvlink" else 0.0,
         nics_per_node=max(1, facts.nics_per_node * local // g), nic_rate=parse_rate(link) if link else facts.nic_rate,
         # Boards of 4 are joined link by link, larger domains by switches.
-        nvswitch=facts.domain == "nvlink" and g >= 8, sharp=sharp, cpu=cpu,
+        nvswitch=facts.domain == "nvlink" and g >= 8, sharp=sharp, cpu=cpu, nic_path=facts.nic_path,
     )  # fmt: skip
     return Asked(op, name, facts.title, facts.gpu, machine, tuple(read_sizes(sizes)), dtype, _overrides(algorithm, env))
 
