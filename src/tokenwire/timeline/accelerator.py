@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -15,6 +16,10 @@ KERNEL_SECONDS = 5e-6
 """Start and end of one memory-bound kernel where nothing was measured (assumed)."""
 MEMORY_SHARE = 0.8
 """Share of the memory's rate that such a kernel reaches where nothing was measured (assumed)."""
+
+
+UNNAMED = "h100"
+"""The GPU whose facts are taken where a cluster names none."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Accelerator:
     sustained: float = 1.0
     beside: float = 0.0
     source: str = ""
+    assumed: tuple[str, ...] = ()
 
     def peak(self, precision: str) -> float:
         """Return the dense peak in FLOP/s of matrix products of a precision (fp16 as bf16; fp8 as bf16 where there is none)."""
@@ -101,10 +107,21 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
         (facts["attention"][0], facts["attention"][1]), sustained=facts.get("sustained", 1.0), beside=facts.get("beside", 0.0),
         source="; ".join(sources[key] for key in sources),
     )  # fmt: skip
-    return _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
+    out = _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
+    return replace(out, assumed=tuple(_assumed(gpu, out)))
+
+
+def _assumed(gpu: str, out: Accelerator) -> Iterator[str]:
+    if not gpu:
+        yield f"the cluster names no GPU: taken as an {UNNAMED.upper()} with its peak"
+    if out.sustained != 1.0:
+        yield f"kernels run at {out.sustained:.0%} of their speed alone, as long runs on this machine showed"
 
 
 def _named(gpu: str) -> dict[str, Any]:
+    if not gpu:
+        facts: dict[str, Any] = _read("gpus")[UNNAMED]
+        return facts
     best: tuple[int, dict[str, Any]] | None = None
     for name in known():
         facts = _read("gpus")[name]

@@ -8,7 +8,7 @@ their rate: a group with r ranks a node has r/g of its NICs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -131,7 +131,7 @@ class Said:
 _DATA = ("dp", "fsdp")
 
 
-def said(rows: Iterable[dict[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Said:
+def said(rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Said:
     """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
     out, own = Said(), plan.stages[stage]
     chunks = [len(chunk) for chunk in own.chunks]
@@ -168,7 +168,7 @@ def _each_micro_batch(plan: Plan) -> bool:
     return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 
-def _beside(plan: Plan, row: dict[str, Any]) -> str:
+def _beside(plan: Plan, row: Mapping[str, Any]) -> str:
     """Return the class of a row; ``tp~input`` and ``tp~weight`` are started before a product of the backward and waited for after.
 
     Megatron gathers the input again while the gradient of the input is computed, and scatters that while the gradient of the
@@ -183,7 +183,7 @@ def _beside(plan: Plan, row: dict[str, Any]) -> str:
     return who
 
 
-def _spread(out: Said, chunks: list[int], phase: str, who: str, seconds: float, row: dict[str, Any]) -> None:
+def _spread(out: Said, chunks: list[int], phase: str, who: str, seconds: float, row: Mapping[str, Any]) -> None:
     """Add seconds of a micro-batch to the chunks: by their layers, or to the chunk with the embedding or the head."""
     if row["layers"] or not ("embedding" in row["what"] or "head" in row["what"] or "loss" in row["what"]):
         whole = sum(chunks) or 1

@@ -40,6 +40,15 @@ def flags(config: PlanConfig) -> Flags:
     return Flags(tensor, True, True, False)
 
 
+def blocking(config: PlanConfig, schedule: str) -> bool:
+    """Return whether a stage waits until what it sends has arrived.
+
+    Megatron does so but where its interleaved schedule overlaps (``overlap_p2p_comm``, on by default there:
+    megatron/training/arguments.py, validate_args; p2p_communication.py waits for its requests). torch's schedules send beside.
+    """
+    return config.dialect == "megatron" and schedule != "interleaved-1f1b"
+
+
 def exposed(c: float, work: float, pieces: int) -> float:
     """Return the seconds of ``c`` that ``work`` does not hide.
 

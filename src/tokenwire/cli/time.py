@@ -1,0 +1,54 @@
+"""The verb ``time``: when it is said, and how long a step takes."""
+
+from typing import Annotated
+
+import typer
+
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+
+
+def time(
+    journey: JourneyFile = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Write one step as a trace (JSON) for ui.perfetto.dev.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", metavar="FILE", help="Draw the step as .html or .svg.")
+    ] = None,
+    slow: Annotated[
+        list[str] | None, typer.Option("--slow", metavar="RANK=SHARE", help="A rank computes slower, e.g. 3=10%.")
+    ] = None,
+    jitter: Annotated[
+        str | None, typer.Option("--jitter", metavar="SHARE", help="How much each action varies (standard deviation).")
+    ] = None,
+    attention: Annotated[
+        str, typer.Option("--attention", metavar="KIND", help="flash, or unfused: scores are written to memory.")
+    ] = "flash",
+    sets: Set = None,
+    json: Json = False,
+    csv: Csv = None,
+    parquet: Parquet = None,
+) -> None:
+    """When it is said: how long a step takes, what it computes, what it waits for.
+
+    Example: tokenwire time --set model.preset=llama-3.1-8b --set plan.tp=4 --trace step.json
+
+    --csv and --parquet write the stages.
+    """
+    from tokenwire.cli.options import read_journey
+    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.report.rooms.time import facts, show, timed, write_trace
+    from tokenwire.report.rooms.time_plot import write_plot
+
+    walk = read_journey(journey, sets)
+    found = timed(walk, slow, attention, jitter, whole=bool(trace or plot) or not json)
+    if trace:
+        write_trace(found, trace, walk)
+    if plot:
+        write_plot(found, plot)
+    if csv or parquet:
+        write_table(found.table(), csv=csv, parquet=parquet)
+    elif json:
+        print_json(facts(found, walk))
+    else:
+        show(found, walk)

@@ -1,0 +1,155 @@
+"""One pipeline stage in time: what a rank of it computes and waits for in a micro-batch, at the end of the step, and altogether."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenwire.fabric import ClusterFacts
+from tokenwire.model.architecture import Architecture
+from tokenwire.plan import Plan, Stage
+from tokenwire.timeline.accelerator import Accelerator
+from tokenwire.timeline.communication import Said, said
+from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
+from tokenwire.timeline.overlap import Flags, exposed, waits
+
+SPLIT = ("zb-h1", "zbv", "dualpipe", "dualpipev")
+"""Schedules that compute gradients of inputs and of weights apart."""
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """Seconds of one rank of a stage in a step. ``exposed`` by class; ``gradients`` and ``weights`` are of the end of the step.
+
+    ``forward`` and ``backward`` are of one micro-batch through all its virtual stages, with what they wait for.
+    """
+
+    stage: int
+    forward: float
+    backward: float
+    compute: float
+    optimizer: float
+    exposed: dict[str, float]
+    bubble: float
+    parts: dict[str, float]
+    known: dict[str, float]
+    flops: float
+    said: dict[str, float]
+
+    @property
+    def communication(self) -> float:
+        """Return all seconds in which the rank only waits for its own communication."""
+        return sum(self.exposed.values())
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Exposed seconds of the end of a step: gradients, weights gathered for the next one, small calls."""
+
+    gradients: float = 0.0
+    weights: float = 0.0
+    small: float = 0.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one stage has to do: work and waiting by virtual stage (``waiting[chunk][phase][class]``), the end of the step.
+
+    ``slower`` is the factor by which its slowest rank computes slower.
+    """
+
+    stage: Stage
+    works: tuple[Work, ...]
+    said: Said
+    waiting: tuple[dict[str, dict[str, float]], ...]
+    tail: Tail
+    optimizer: float
+    slower: float
+
+    def durations(self, split: bool) -> dict[tuple[str, int], float]:
+        """Return the seconds of each kind of action by virtual stage; ``split``: backward for inputs and weights too."""
+        out: dict[tuple[str, int], float] = {}
+        for i, (work, wait) in enumerate(zip(self.works, self.waiting, strict=True)):
+            forward, backward = sum(wait["forward"].values()), sum(wait["backward"].values())
+            out["F", i] = work.forward * self.slower + forward
+            out["B", i] = work.backward * self.slower + backward
+            if split:
+                out["I", i] = (work.input + work.recompute) * self.slower + backward
+                out["W", i] = work.weight * self.slower
+        return out
+
+
+def load(
+    arch: Architecture, plan: Plan, rows: Iterable[Mapping[str, Any]], stage: Stage, facts: ClusterFacts, gpu: Accelerator,
+    flag: Flags, attention: AttentionKind, slower: float,
+) -> Load:  # fmt: skip
+    """Return what a stage has to do; ``rows`` are its rows of the step table."""
+    works = tuple(chunk_work(arch, plan, gpu, stage, chunk, attention) for chunk in range(len(stage.chunks)))
+    spoken = said(rows, plan, stage.index, facts, gpu)
+    waiting = tuple(_waits(work, spoken, stage, chunk, flag, plan, gpu) for chunk, work in enumerate(works))
+    first = works[0].forward * slower + sum(waiting[0]["forward"].values())
+    last = works[0].backward * slower + sum(waiting[0]["backward"].values())
+    return Load(
+        stage, works, spoken, waiting, _tail(spoken, flag, first, last), optimizer_seconds(arch, plan, gpu, stage) * slower, slower
+    )  # fmt: skip
+
+
+def _waits(
+    work: Work, spoken: Said, stage: Stage, chunk: int, flag: Flags, plan: Plan, gpu: Accelerator
+) -> dict[str, dict[str, float]]:
+    units = len(stage.chunks[chunk]) + (stage.has_embedding and chunk == 0) + (stage.has_head and chunk == len(stage.chunks) - 1)
+    return {
+        phase: waits(spoken.action.get((chunk, phase), {}), phase, work, flag, plan.tp, units, gpu.beside)
+        for phase in ("forward", "backward")
+    }
+
+
+def _tail(spoken: Said, flag: Flags, first: float, last: float) -> Tail:
+    """Return what is exposed at the end: gradients behind the ``last`` backward, weights behind the ``first`` forward."""
+    small = 0.0
+    sums: dict[str, list[float]] = {"gradients": [0.0, 0.0], "weights": [0.0, 0.0]}
+    for op, who, phase, count, each in spoken.tail:
+        if phase == "gradients" and who in ("dp", "fsdp", "ep"):
+            kind = "gradients"
+        elif phase == "optimizer" and op in ("all_gather", "broadcast"):
+            kind = "weights"
+        else:
+            small += count * each
+            continue
+        sums[kind][0] += count * each
+        sums[kind][1] += count
+    hidden = {"gradients": (flag.gradients, last), "weights": (flag.weights, first)}
+    found = {}
+    for kind, (seconds, calls) in sums.items():
+        beside, work = hidden[kind]
+        found[kind] = exposed(seconds, work, round(calls)) if beside else seconds
+    return Tail(found["gradients"], found["weights"], small)
+
+
+def stage_time(one: Load, micro_batches: int, step: float) -> StageTime:
+    """Return the seconds of a stage in a step of ``step`` seconds: what is left over is its bubble."""
+    m = micro_batches
+    compute = m * one.slower * sum(work.total for work in one.works)
+    waited: dict[str, float] = defaultdict(float)
+    for wait in one.waiting:
+        for phase in wait.values():
+            for who, seconds in phase.items():
+                waited[who] += m * seconds
+    for who, seconds in (("gradients", one.tail.gradients), ("weights", one.tail.weights), ("small", one.tail.small)):
+        if seconds:
+            waited[who] += seconds
+    parts: dict[str, float] = defaultdict(float)
+    known: dict[str, float] = defaultdict(float)
+    for work in one.works:
+        for sums, values in ((parts, work.parts), (known, work.known)):
+            for what, seconds in values.items():
+                sums[what] += m * one.slower * seconds
+    forward = sum(w.forward * one.slower + sum(wait["forward"].values()) for w, wait in zip(one.works, one.waiting, strict=True))
+    backward = sum(w.backward * one.slower + sum(wait["backward"].values()) for w, wait in zip(one.works, one.waiting, strict=True))
+    bubble = max(0.0, step - compute - one.optimizer - sum(waited.values()))
+    return StageTime(
+        one.stage.index, forward, backward, compute, one.optimizer, dict(waited), bubble, dict(parts), dict(known),
+        m * sum(work.flops for work in one.works), one.said.by_class,
+    )  # fmt: skip

@@ -1,0 +1,55 @@
+"""The verb ``time``: its table, its JSON, its trace, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tokenwire.cli import app
+from tokenwire.errors import InputError
+
+RUN = CliRunner()
+
+
+def ran(*words: str) -> str:
+    found = RUN.invoke(app, ["time", *words], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_json_has_the_agreed_names() -> None:
+    out = json.loads(ran("--json"))
+    names = {"peak_memory_bytes_by_stage", "step_seconds", "compute_seconds", "exposed_communication_seconds", "bubble_seconds", "mfu", "tflops_per_gpu",
+             "tokens_per_second"}  # fmt: skip
+    assert names <= set(out)
+    parts = out["compute_seconds"] + out["exposed_communication_seconds"] + out["bubble_seconds"]
+    assert parts == pytest.approx(out["step_seconds"])
+
+
+def test_the_table_is_readable_at_80_columns() -> None:
+    out = ran()
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert "F forward, B backward" in out
+
+
+def test_a_trace_has_every_micro_batch(tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    ran("--trace", str(file), "--json")
+    events = json.loads(file.read_text())["traceEvents"]
+    # 2 stages, 4 micro-batches, forward and backward of each
+    assert sum(e["ph"] == "X" and e["cat"] in ("forward", "backward") for e in events) == 2 * 4 * 2
+    assert all(e["dur"] > 0 for e in events if e["ph"] == "X")
+
+
+def test_csv_has_a_row_a_stage(tmp_path: Path) -> None:
+    file = tmp_path / "stages.csv"
+    ran("--csv", str(file))
+    assert len(file.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("words", [("--slow", "3"), ("--slow", "x=10%"), ("--slow", "0=300%"), ("--slow", "99999=10%"),
+                                   ("--attention", "magic")])  # fmt: skip
+def test_wrong_input_is_one_line(words: tuple[str, ...]) -> None:
+    with pytest.raises(InputError):
+        RUN.invoke(app, ["time", *words], catch_exceptions=False)

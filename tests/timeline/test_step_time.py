@@ -1,0 +1,129 @@
+"""A whole step: what must sum, what must not depend, flags that hide, and runs that were measured."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenwire.errors import InputError
+from tokenwire.fabric import ClusterConfig, preset
+from tokenwire.journey import Journey
+from tokenwire.timeline import StepTime, accelerator, step_time
+from tokenwire.timeline.communication import Place, call_seconds
+from tokenwire.timeline.overlap import exposed
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "validation"
+
+LLAMA = ("model.preset=llama-3.1-8b", "training.sequence_length=4096", "training.global_batch=64", "training.micro_batch=1",
+         "cluster.nodes=2", "cluster.gpus_per_node=8", "cluster.nics_per_node=8", "plan.tp=2", "plan.pp=2", "plan.use_distributed_optimizer=true")  # fmt: skip
+
+
+def timed(*overrides: str, **more: Any) -> StepTime:
+    journey = Journey.read(None, [*LLAMA, *overrides])
+    return step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts, **more)
+
+
+def test_compute_exposed_and_bubble_are_the_step() -> None:
+    step = timed()
+    assert step.compute_seconds + step.exposed_communication_seconds + step.bubble_seconds == pytest.approx(step.step_seconds)
+    assert 0 < step.mfu < 1
+
+
+def test_mfu_by_hand() -> None:
+    step = timed()
+    from tokenwire.model import flops_per_token
+    from tokenwire.model import preset as model
+
+    need = flops_per_token(model("llama-3.1-8b"), 4096).value
+    # FLOPs a token · 64·4096 tokens / (16 GPUs · 989 TFLOP/s · step)
+    assert step.mfu == pytest.approx(need * 64 * 4096 / (16 * 989e12 * step.step_seconds))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(["overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap"]))
+def test_overlap_never_makes_a_step_longer(flag: str) -> None:
+    on = timed("plan.overlap_grad_reduce=true", f"plan.{flag}=true")
+    assert on.step_seconds <= timed("plan.overlap_grad_reduce=true").step_seconds + 1e-12
+
+
+def test_overlapped_gradients_are_hidden() -> None:
+    plain, hidden = timed(), timed("plan.overlap_grad_reduce=true")
+    assert hidden.step_seconds < plain.step_seconds
+    # The first stage alone cuts its gradients into buckets; the last has the draining of the pipeline to reduce its one.
+    assert hidden.stages[0].exposed["gradients"] < plain.stages[0].exposed["gradients"] / 10
+    assert hidden.gradients_seconds < plain.gradients_seconds
+
+
+def test_recomputation_costs_a_forward() -> None:
+    again = ("plan.recompute_granularity=full", "plan.recompute_method=uniform", "plan.recompute_num_layers=1")
+    plain, more = timed(), timed(*again)
+    layers = more.stages[0].parts["feed_forward"] / plain.stages[0].parts["feed_forward"]
+    # 1 forward in 3 products before, 1 in 4 after; generic shares differ a little by shape
+    assert 1.25 < layers < 1.42
+
+
+@pytest.mark.parametrize(("rank", "least"), [(0, 1.02), (15, 1.15)])
+def test_a_slow_rank_makes_the_step_later(rank: int, least: float) -> None:
+    # Rank 15 is of the stage with the head, which sets the pace; that of rank 0 has time to spare.
+    assert least < timed(slow={rank: 0.2}).step_seconds / timed().step_seconds < 1.2
+
+
+def test_a_rank_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="ranks 0 to 15"):
+        timed(slow={16: 0.1})
+    with pytest.raises(InputError, match="slow by"):
+        timed(slow={0: -1.0})
+
+
+@pytest.mark.parametrize("dialect", ["torchtitan", "deepspeed", "ddp"])
+def test_every_dialect_has_a_time(dialect: str) -> None:
+    sizes = [] if dialect == "torchtitan" else ["plan.tp=1", "plan.pp=1"]
+    step = Journey.read(None, ["model.preset=llama-3.2-1b", "training.sequence_length=1024", f"plan.dialect={dialect}", *sizes])
+    out = step_time(step.model().architecture, step.plan(), step.step(), step.config.cluster.facts)
+    assert 0 < out.step_seconds < 60
+    assert out.compute_seconds + out.exposed_communication_seconds + out.bubble_seconds == pytest.approx(out.step_seconds)
+
+
+@pytest.mark.parametrize("name", ["ZBVZeroBubble", "InterleavedZeroBubble", "Interleaved1F1B", "GPipe", "1F1B"])
+def test_every_schedule_of_torchtitan_runs(name: str) -> None:
+    journey = Journey.read(None, [*LLAMA[:5], "plan.dialect=torchtitan", "plan.tp=1", "plan.pp=2", f"plan.pipeline_parallel_schedule={name}"])
+    out = step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts)
+    assert out.step_seconds > 0
+
+
+@given(st.sampled_from(["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]), st.integers(1, 1 << 32),
+       st.integers(1, 8), st.sampled_from([1, 2, 8]))  # fmt: skip
+@settings(deadline=None)
+def test_calls_take_time_and_more_bytes_no_less(op: str, size: int, per_node: int, nodes: int) -> None:
+    facts, gpu = preset("dgx-h100-superpod"), accelerator("H100 SXM")
+    place = Place(per_node * nodes, nodes, per_node)
+    small, large = (call_seconds(op, size * k, place, facts, gpu) for k in (1, 4))
+    assert small >= 0
+    assert large >= small * 0.999
+
+
+def test_measured_calls_inside_a_node_by_hand() -> None:
+    facts, gpu = ClusterConfig(preset="dgx-b200-superpod", gpus=8).facts, accelerator("B200")
+    # 7/8 · 1 GiB / (900 GiB/s · 0.6735) + 23.1049 us + 7 · 9.1828 us
+    expected = 7 / 8 / (900 * 0.6735) + 23.1049e-6 + 7 * 9.1828e-6
+    assert call_seconds("all_gather", 1 << 30, Place(8, 1, 8), facts, gpu) == pytest.approx(expected)
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e3), st.integers(1, 100))
+def test_what_is_exposed_lies_between_nothing_and_all(c: float, work: float, pieces: int) -> None:
+    assert 0 <= exposed(c, work, pieces) <= c
+    assert exposed(c, work, pieces) >= c - work - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="no validation data")
+def test_b200_rows_are_within_their_target() -> None:
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
+    import validate_time as v
+
+    rows = list(v.b200(DATA))
+    assert v.mean_absolute([v.error(row, row.predicted().step_seconds) for row in rows]) < 0.05
