@@ -19,6 +19,8 @@ from tokenwire.formats.runs.arguments import sections
 from tokenwire.formats.runs.run import Run
 from tokenwire.formats.runs.unrepresented import reasons
 
+DETERMINISTIC_CUBLAS = ("cp2_pp2_ep2_te_4experts2parallel_nondeterministic", "hybrid_mr_mcore_te", "fine_grained_offloading")
+"""Cases whose environment sets CUBLAS_WORKSPACE_CONFIG=:4096:8 without --deterministic-mode (their model_config.yaml, ENV_VARS)."""
 LIMIT = 2**28
 """Bytes of the largest table of runs that is read."""
 GPUS = {"dgx_a100": "A100", "dgx_h100": "H100", "dgx_gb200": "GB200"}
@@ -61,6 +63,8 @@ def golden_run(row: Mapping[str, Any]) -> Run:
         missing = f"{error.args[0]} is not given" if isinstance(error, KeyError) else str(error)
         return Run(**named, reasons=(missing,))
     software["gpu"] = _gpu(row)
+    if any(part in named["case"] for part in DETERMINISTIC_CUBLAS):
+        software["cublas_workspace"] = "deterministic"
     return Run(**named, sections=found, software=software, assumed=assumed)
 
 
@@ -113,17 +117,17 @@ def _gpus(row: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
 # The table of B200 runs ---------------------------------------------------------------------------------------------
 
 _LLAMA = {"gated": True, "norm": "rms", "activation": "silu", "bias": False, "positions": "rotary", "tied_embeddings": False,
-          "vocabulary_size": 128_256}  # fmt: skip
+          "vocabulary_size": 128_257}  # fmt: skip
 _DEEPSEEK = {"gated": True, "norm": "rms", "activation": "silu", "bias": False, "positions": "rotary", "tied_embeddings": False,
              "heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
              "v_head_dim": 128, "dense_layers": 1, "shared_experts": 1}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
     "llama3_70b": {**_LLAMA, "hidden_size": 8192, "heads": 64, "kv_heads": 8, "feed_forward": 28_672},
-    "llama3_405b": {**_LLAMA, "hidden_size": 16_384, "heads": 128, "kv_heads": 8, "feed_forward": 53_248},
+    "llama3_405b": {**_LLAMA, "hidden_size": 16_384, "heads": 128, "kv_heads": 16, "feed_forward": 53_248},
     "deepseekv2": {**_DEEPSEEK, "hidden_size": 5120, "feed_forward": 12_288, "expert_feed_forward": 1536, "shared_experts": 2,
-                   "experts": 160, "active_experts": 6, "vocabulary_size": 102_400},
+                   "experts": 160, "active_experts": 6, "vocabulary_size": 102_401},
     "deepseekv3": {**_DEEPSEEK, "hidden_size": 7168, "feed_forward": 18_432, "expert_feed_forward": 2048, "experts": 256,
-                   "active_experts": 8, "vocabulary_size": 129_280},
+                   "active_experts": 8, "vocabulary_size": 129_281},
 }  # fmt: skip
 """The models of the table: shapes as its publisher states them (MooreThreads/SimuMax, docs/b200)."""
 GIB = 2**30
@@ -151,7 +155,8 @@ def b200_run(row: Mapping[str, str]) -> Run:
     size = {key: int(row[key]) for key in ("layers", "seq", "micro_batch", "micro_batches", "tp", "pp", "dp", "cp", "ep", "gpus")}
     plan: dict[str, Any] = {
         "dialect": "megatron", **{key: size[key] for key in ("tp", "pp", "cp", "ep")}, "use_distributed_optimizer": True,
-        "sequence_parallel": True, "grad_reduce_in_fp32": True, "make_vocab_size_divisible_by": 1, "cross_entropy_loss_fusion": True,
+        "sequence_parallel": True, "grad_reduce_in_fp32": True, "cross_entropy_loss_fusion": True,
+        "cross_entropy_fusion_impl": "te",
         "create_attention_mask_in_dataloader": False,
     }  # fmt: skip
     if size["cp"] > 1:

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenwire.model.architecture import Attention, Experts, LatentAttention
+from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.part import ALWAYS, Part
+from tokenwire.timeline.memory.part import ALWAYS, STANDING, Part
+from tokenwire.timeline.memory.states import local_elements
 
 MIB = 2**20
 HANDLES = 2
@@ -45,14 +47,20 @@ def buffers(frame: Frame, stage: Stage) -> Iterator[Part]:
     """Yield buffers that communication and kernels keep."""
     plan, training = frame.plan, frame.plan.training
     residual = frame.residual
+    if frame.arch.positions == "rotary" and stage.layers:
+        d = max((_rotary(frame.arch.layers[i].mixer) for i in stage.layers), default=0)
+        size = 4 * training.sequence_length * d // plan.cp
+        yield frame.part("buffers", "angles of the rotary positions, fp32", "4·s·d/c", size, more={"d": d},
+                         source="megatron-core 0.16.1, models/common/embeddings/rotary_pos_embedding.py")  # fmt: skip
     if frame.dialect == "megatron" and plan.pp > 1:
-        chunks = len(stage.chunks)
+        # The first chunk of the first stage receives nothing, and sends nothing back.
+        chunks = len(stage.chunks) - stage.has_embedding
         source = "megatron-core 0.16.1, transformer/transformer_block.py, set_input_tensor; pipeline_parallel/schedules.py"
         yield frame.part("buffers", "last inputs of the chunks and their gradients, one more in flight", "(2·n+1)·T'·h·e",
-                         (2 * chunks + 1) * residual, more={"n": chunks}, moments=("between", "optimizer"), source=source)  # fmt: skip
-        inside = 3 + (chunks > 1)
+                         (2 * chunks + 1) * residual if chunks else 0, more={"n": chunks}, moments=("between", "optimizer"), source=source)  # fmt: skip
+        inside = 0 if chunks < 1 else 3 + (len(stage.chunks) > 1)
         yield frame.part("buffers", "tensors received and sent by the pipeline", f"{inside}·T'·h·e", inside * residual,
-                         moments=("loss", "backward"), source=source)  # fmt: skip
+                         moments=STANDING, source=source)  # fmt: skip
     if frame.software.transformer_impl == "local" and frame.dialect == "megatron":
         heads = max((x.mixer.heads for x in frame.arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
         s = training.sequence_length
@@ -65,7 +73,34 @@ def buffers(frame: Frame, stage: Stage) -> Iterator[Part]:
     if frame.option("create_attention_mask_in_dataloader", False) and (stage.has_embedding or stage.has_head):
         s = training.sequence_length
         yield frame.part("buffers", "attention mask of the batch", "b·s·s/c", training.micro_batch * s * s // plan.cp,
-                         moments=("loss", "backward"), source="Megatron-LM, megatron/core/datasets/gpt_dataset.py")  # fmt: skip
+                         moments=STANDING, source="Megatron-LM, megatron/core/datasets/gpt_dataset.py")  # fmt: skip
     tokens = training.micro_batch * training.sequence_length // plan.cp
-    yield frame.part("buffers", "tokens, labels, positions and loss mask of the batch", "28·T", 28 * tokens, moments=("loss", "backward"),
+    yield frame.part("buffers", "tokens, labels, positions and loss mask of the batch", "28·T", 28 * tokens, moments=STANDING,
                      source="Megatron-LM, pretrain_gpt.py, get_batch")  # fmt: skip
+
+
+def _rotary(mixer: object) -> int:
+    if isinstance(mixer, LatentAttention):
+        return 2 * mixer.qk_rope_head_dim
+    return mixer.head_dim if isinstance(mixer, Attention) else 0
+
+
+def placeholders(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield the gradients that fused accumulation hands to autograd in place of the real ones, which are in the buffer already.
+
+    One a shape, kept for ever (NVIDIA/TransformerEngine v2.11, transformer_engine/pytorch/module/base.py, get_dummy_wgrad).
+    """
+    if frame.dialect != "megatron" or not frame.software.gradient_accumulation_fusion:
+        return
+    shapes: dict[tuple[int, ...], int] = {}
+    if frame.software.transformer_impl == "transformer_engine":
+        for tensor in tensors(frame.arch, "megatron"):
+            if tensor.layer is not None and tensor.layer in stage.layers and tensor.part != "router" and len(tensor.shape) > 1:
+                each = frame.arch.layers[tensor.layer].feed_forward if tensor.part == "experts" else None
+                cut = each.count // frame.plan.ep if isinstance(each, Experts) else 1
+                shapes[*tensor.shape, tensor.split_dim or 0] = local_elements(frame, tensor) // cut
+    if stage.has_head:
+        shapes[frame.plan.vocabulary_size, frame.arch.hidden_size, 0] = frame.plan.vocabulary_size // frame.plan.tp * frame.arch.hidden_size
+    elements = sum(shapes.values())
+    yield frame.part("buffers", "placeholders of fused weight gradients, one a shape", "n·e", frame.item * elements, more={"n": elements},
+                     source="NVIDIA/TransformerEngine v2.11, transformer_engine/pytorch/module/base.py, get_dummy_wgrad")  # fmt: skip

@@ -27,6 +27,21 @@ def rows(frame: Frame, x: Experts) -> int:
     return routed * plan.etp
 
 
+def dispatching(frame: Frame, x: Experts) -> tuple[int, str]:
+    """Return what stands as a layer of experts hands its rows back, beside what it keeps, and its formula.
+
+    The function of the layer still names the rows it permuted, those it received and those its experts put out when the
+    all-to-all brings them back (moe_layer.py, forward, 0.14 to 0.16).
+    """
+    if frame.dialect != "megatron" or frame.option("moe_token_dispatcher_type") != "alltoall":
+        return 0, "0"
+    etp, ep = frame.plan.etp, frame.plan.ep
+    row = rows(frame, x) // etp * (x.latent_size or frame.arch.hidden_size) * frame.item
+    received = ep > 1 and (x.count // ep > 1 or etp > 1)
+    copies = 2 + received + (ep > 1)
+    return copies * row + frame.residual, f"{copies}·R·h·e+T'·h·e"
+
+
 def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
     """Yield what router, dispatch and experts keep."""
     e, T1, h, etp = frame.item, frame.outside, frame.arch.hidden_size, frame.plan.etp

@@ -12,16 +12,17 @@ from collections.abc import Iterator
 
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.part import Moment, Part
+from tokenwire.timeline.memory.part import AT_HEAD, STANDING, Part
 
-LOSS: tuple[Moment, ...] = ("loss", "backward")
+CROSS_ENTROPY = "megatron-core 0.16.1, tensor_parallel/cross_entropy.py"
+LAYERS = "megatron-core 0.16.1, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication"
 
 
 def embedding(frame: Frame, stage: Stage, micro_batches: int) -> Iterator[Part]:
     """Yield what the embedding keeps of the micro-batches in flight."""
     if stage.has_embedding and frame.software.hidden_dropout:
         yield frame.part("activations", "embedding: mask of the dropout", "n·T'·h", micro_batches * frame.outside * frame.arch.hidden_size,
-                         moments=LOSS, more={"n": micro_batches}, source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
+                         moments=STANDING, more={"n": micro_batches}, source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
 
 
 def logits_bytes(frame: Frame) -> tuple[int, str]:
@@ -37,17 +38,20 @@ def logits_bytes(frame: Frame) -> tuple[int, str]:
 
 
 def head(frame: Frame, stage: Stage) -> Iterator[Part]:
-    """Yield what stands at the loss of one micro-batch on the last stage."""
+    """Yield what stands at the loss of one micro-batch on the last stage, and as the head's product goes backward."""
     if not stage.has_head:
         return
-    arch, plan = frame.arch, frame.plan
+    arch, plan, e = frame.arch, frame.plan, frame.item
     if arch.final_norm:
-        yield frame.part("head", "final norm: its input and output", "2·T'·h·e", 2 * frame.residual, moments=LOSS,
+        yield frame.part("head", "final norm: its input and output", "2·T'·h·e", 2 * frame.residual, moments=AT_HEAD,
                          source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
     each, why = logits_bytes(frame)
-    size = frame.tokens * plan.vocabulary_size // plan.tp * each
-    yield frame.part("head", why, f"{each}·T·V'/t", size, moments=("loss",), source="megatron-core 0.16.1, tensor_parallel/cross_entropy.py")
-    # In the backward the softmax turns into the gradient, which is cast to the logits' dtype: as many bytes, less the copy.
-    back = min(each, frame.item + 4 if frame.item < 4 else 4)
-    yield frame.part("head", "softmax and gradient of the logits", f"{back}·T·V'/t", frame.tokens * plan.vocabulary_size // plan.tp * back,
-                     moments=("backward",), source="megatron-core 0.16.1, tensor_parallel/cross_entropy.py")  # fmt: skip
+    logits = frame.tokens * plan.vocabulary_size // plan.tp
+    yield frame.part("head", why, f"{each}·T·V'/t", logits * each, moments=("loss",), source=CROSS_ENTROPY)
+    yield frame.part("head", "gradient of the logits", "T·V'/t·e", logits * e, moments=("head",), source=CROSS_ENTROPY)
+    whole = frame.tokens * arch.hidden_size * e
+    formula, size = ("T·h·e+T'·h·e", whole + frame.residual) if plan.sequence_parallel else ("T·h·e", whole)
+    yield frame.part("head", "gradient of the head's input", formula, size, moments=("head",), source=LAYERS)
+    if not (frame.dialect == "megatron" and frame.software.gradient_accumulation_fusion):
+        yield frame.part("head", "gradient of the head's weight, before it is added", "V'/t·h·e", plan.vocabulary_size // plan.tp * arch.hidden_size * e,
+                         moments=("head",), source=LAYERS)  # fmt: skip

@@ -113,6 +113,9 @@ def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
         return
     yield saved(frame, "core", "sums of the softmax, fp32", "4·T·a/t", 4 * T * heads // t,
                 "Dao et al., FlashAttention, 2022, algorithm 1", a=heads)  # fmt: skip
+    if frame.plan.cp > 1 and "a2a" in str(frame.option("cp_comm_type", "")):
+        yield saved(frame, "core", "output before heads and sequence change places again", "T·w/t·e", T * width // t * e,
+                    f"{_ENGINE}/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", w=width)  # fmt: skip
     if how == "flash" and b > 1:
         # With one sequence a micro-batch both layouts are the same memory.
         yield saved(frame, "core", "output as FlashAttention lays it out, before it is put in order again", "T·w/t·e",

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["weights", "gradients", "optimizer", "activations", "head", "buffers", "workspaces", "allocator"]
-Moment = Literal["between", "loss", "backward", "optimizer"]
+Moment = Literal["between", "forward", "loss", "head", "backward", "optimizer"]
 
-ALWAYS: tuple[Moment, ...] = ("between", "loss", "backward", "optimizer")
+ALWAYS: tuple[Moment, ...] = ("between", "forward", "loss", "head", "backward", "optimizer")
+STANDING: tuple[Moment, ...] = ("forward", "loss", "head", "backward")
+"""Moments at which the activations of all micro-batches in flight stand."""
+AT_HEAD: tuple[Moment, ...] = ("loss", "head")
 MOMENTS: dict[Moment, str] = {
     "between": "between two steps",
+    "forward": "as the forward of the last layer ends, with the most micro-batches in flight",
     "loss": "at the loss of a micro-batch, with the most micro-batches in flight",
-    "backward": "as a backward begins, with the most micro-batches in flight",
+    "head": "in the backward of the head's product, with the most micro-batches in flight",
+    "backward": "in the backward of the last layer, with the most micro-batches in flight",
     "optimizer": "in the optimizer's step",
 }
 """Moments of a step that can be the highest, and their words."""

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from tokenwire.model.architecture import Experts, FeedForward, Layer
 from tokenwire.plan import Stage
-from tokenwire.timeline.memory.experts import rows
+from tokenwire.timeline.memory.experts import SOURCE as EXPERTS
+from tokenwire.timeline.memory.experts import dispatching, rows
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layers import layer_activations, layer_input
-from tokenwire.timeline.memory.part import Moment, Part
-
-STANDING: tuple[Moment, ...] = ("loss", "backward")
+from tokenwire.timeline.memory.part import STANDING, Part
 
 
 def recomputed(frame: Frame, chunk: tuple[int, ...]) -> tuple[int, ...]:
@@ -46,29 +45,39 @@ def _of_layers(frame: Frame, layer: Layer, count: int) -> Iterator[Part]:
 
 
 def passing(frame: Frame, stage: Stage) -> Iterator[Part]:
-    """Yield what the backward of the last layer of a stage without a head adds to what all micro-batches keep."""
+    """Yield what the backward of a stage's last layer adds to what all micro-batches keep."""
     if not stage.layers:
         return
     layer = frame.arch.layers[stage.chunks[-1][-1] if stage.chunks[-1] else stage.layers[-1]]
-    full = recomputed(frame, stage.chunks[-1])
-    if full and not stage.has_head:
+    if isinstance(layer.feed_forward, Experts):
+        size, formula = dispatching(frame, layer.feed_forward)
+        yield frame.part("activations", "rows of the experts on their way back", formula, size, moments=("forward",),
+                         more={"R": rows(frame, layer.feed_forward) // frame.plan.etp}, source=EXPERTS)  # fmt: skip
+    if recomputed(frame, stage.chunks[-1]):
         group = frame.option("recompute_num_layers") or 1 if frame.option("recompute_method") == "uniform" else 1
         again = group * (layer_activations(frame, layer).total - layer_input(frame))
         yield frame.part("activations", "a layer that is recomputed", f"{group}·layer", again, moments=("backward",),
                          source="Korthikanti et al. 2022, section 5")  # fmt: skip
-    if stage.has_head:
-        return
-    width, tokens = _widest(frame, layer)
-    lanes = 2 if getattr(layer.feed_forward, "gated", False) else 1
-    size = frame.residual + lanes * tokens * width * frame.item
-    yield frame.part("activations", "gradients of the last layer on their way", f"T'·h·e+{lanes}·n·f·e", size, moments=("backward",),
-                     more={"n": tokens, "f": width}, source="Korthikanti et al. 2022, figure 2")  # fmt: skip
+    width, tokens, lanes = _widest(frame, layer)
+    r, whole = frame.residual, frame.tokens * frame.arch.hidden_size * frame.item
+    a = tokens * width * frame.item
+    gathered = whole if frame.plan.sequence_parallel else 0
+    # What each product of the feed-forward part adds, less what its backward has freed already.
+    steps = (
+        ("down-projection", f"T'·h·e+n·f·e{'+T·h·e' if gathered else ''}", r + gathered + a),
+        ("activation", f"T'·h·e+{lanes}·n·f·e", r + lanes * a),
+        ("up-projection", "2·T'·h·e+2·T·h·e-n·f·e" if gathered else "T'·h·e+T·h·e-n·f·e", r + whole + (gathered + r if gathered else 0) - a),
+    )  # fmt: skip
+    name, formula, size = max(steps, key=lambda step: step[2])
+    yield frame.part("activations", f"backward of the last layer's {name}: gradients, less what is freed", formula, size, moments=("backward",),
+                     more={"n": tokens, "f": width}, source="NVIDIA/TransformerEngine v2.11, transformer_engine/pytorch/module/linear.py")  # fmt: skip
 
 
-def _widest(frame: Frame, layer: Layer) -> tuple[int, int]:
+def _widest(frame: Frame, layer: Layer) -> tuple[int, int, int]:
     feed = layer.feed_forward
+    lanes = 2 if getattr(feed, "gated", False) else 1
     if isinstance(feed, Experts):
-        return feed.width // frame.plan.etp, rows(frame, feed)
+        return feed.width // frame.plan.etp, rows(frame, feed), lanes
     if isinstance(feed, FeedForward):
-        return feed.width // frame.plan.tp, frame.tokens
-    return frame.arch.hidden_size, frame.outside
+        return feed.width // frame.plan.tp, frame.tokens, lanes
+    return frame.arch.hidden_size, frame.outside, lanes

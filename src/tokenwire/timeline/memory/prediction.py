@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokenwire.figures import Figure
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
-from tokenwire.timeline.memory.buffers import buffers, workspaces
+from tokenwire.timeline.memory.buffers import buffers, placeholders, workspaces
 from tokenwire.timeline.memory.flight import in_flight
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.head import embedding, head
@@ -122,4 +122,5 @@ def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
     yield from head(frame, stage)
     yield from passing(frame, stage)
     yield from buffers(frame, stage)
+    yield from placeholders(frame, stage)
     yield from workspaces(frame, stage)

@@ -64,8 +64,11 @@ class GpuFacts:
 
     @property
     def torch_workspace(self) -> int:
-        """Return the bytes of one workspace of torch's cuBLAS handles (aten/src/ATen/cuda/CUDABlas.cpp: 32 MiB from Hopper on)."""
-        return 32 * MIB if self.capability >= 9 else 2 * 4 * MIB + 8 * 16 * 1024
+        """Return the bytes of one workspace of torch's cuBLAS handles: 32 MiB on Hopper, else :4096:2:16:8.
+
+        torch 2.10, aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize; later versions count Blackwell as Hopper.
+        """
+        return 32 * MIB if self.capability == 9 else 2 * 4 * MIB + 8 * 16 * 1024
 
     @property
     def engine_workspace(self) -> int:
