@@ -1,0 +1,84 @@
+// What the page does without asking the server: go where a link says, light what belongs together, follow the colour scheme.
+(function () {
+  "use strict";
+  // The address is the state: a link inside the explorer changes it without loading the page anew.
+  function go(href) {
+    const to = new URL(href, window.location.href);
+    if (to.origin !== window.location.origin) return;
+    const elsewhere = to.pathname !== window.location.pathname;
+    window.history.pushState({}, "", to.pathname + to.search);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+    if (elsewhere) {
+      window.scrollTo(0, 0);
+      const main = document.getElementById("main");
+      if (main) main.focus({ preventScroll: true });
+    }
+  }
+
+  document.addEventListener("click", function (event) {
+    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = event.target.closest && event.target.closest("a[href]");
+    const href = link && link.getAttribute("href");
+    if (!href || !href.startsWith("/") || link.hasAttribute("download") || link.target) return;
+    event.preventDefault();
+    go(href);
+  });
+
+  // Elements with the same word in data-lit are lit together, by pointer and by keyboard.
+  let lit = [];
+  function light(event) {
+    lit.forEach((one) => one.classList.remove("lit"));
+    lit = [];
+    const from = event.target.closest && event.target.closest("[data-lit]");
+    if (!from || event.type === "mouseout" || event.type === "focusout") return;
+    const word = from.getAttribute("data-lit");
+    lit = Array.from(document.querySelectorAll("[data-lit]")).filter((one) => one.getAttribute("data-lit") === word);
+    lit.forEach((one) => one.classList.add("lit"));
+  }
+  ["mouseover", "mouseout", "focusin", "focusout"].forEach((name) => document.addEventListener(name, light));
+
+  // Grids have their own switch for dark colours.
+  function follow() {
+    const scheme = document.documentElement.getAttribute("data-mantine-color-scheme");
+    document.documentElement.setAttribute("data-ag-theme-mode", scheme === "dark" ? "dark" : "light");
+  }
+  new MutationObserver(follow).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
+  follow();
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    explorer: {
+      point: function (clicks) {
+        const from = window.dash_clientside.callback_context.triggered[0];
+        const point = from && from.value && from.value.points && from.value.points[0];
+        const href = point && (Array.isArray(point.customdata) ? point.customdata[0] : point.customdata);
+        if (typeof href === "string" && href.startsWith("/")) go(href);
+      },
+      node: function () {
+        const from = window.dash_clientside.callback_context.triggered[0];
+        const href = from && from.value && from.value.href;
+        if (typeof href === "string" && href.startsWith("/")) go(href);
+      },
+      title: function (pathname) {
+        const here = document.querySelector("nav.walk a[aria-current] .word");
+        document.title = (here ? here.textContent + " · " : "") + "tokenwire";
+        return window.dash_clientside.no_update;
+      },
+      menu: function (clicks, pathname) {
+        // The menu closes on a phone when a page is chosen.
+        const opened = window.dash_clientside.callback_context.triggered_id === "menu" && Boolean(clicks);
+        return [opened, { width: 210, breakpoint: "sm", collapsed: { mobile: !opened } }];
+      },
+    },
+  });
+
+  const components = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
+  components.Selecting = function (props) {
+    if (props.value === null || props.value === undefined) return "";
+    const text = props.data[props.colDef.field + "·"];
+    return window.React.createElement("a", { href: props.base + encodeURIComponent(props.value) }, text);
+  };
+  const functions = (window.dashAgGridFunctions = window.dashAgGridFunctions || {});
+  functions.shownText = function (params) {
+    return params.data ? params.data[params.colDef.field + "·"] : params.value;
+  };
+})();

@@ -1,0 +1,43 @@
+"""Charts, as plain figures of plotly.js: their colours follow the page's, their points select, their data are a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dash import dcc, html
+
+from tokenwire.report.comparison.chart import COLOURS
+from tokenwire.web.parts.tables import Column, titled, whole
+from tokenwire.web.view import View
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DATA_ROWS = 60
+"""Rows of a chart's data that stand below it; the CSV has all."""
+
+_LAYOUT: dict[str, Any] = {
+    "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
+    "font": {"size": 13}, "colorway": list(COLOURS), "hoverlabel": {"align": "left"}, "legend": {"orientation": "h", "y": 1.08, "yanchor": "bottom"},
+}  # fmt: skip
+
+CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+          "toImageButtonOptions": {"format": "svg"}, "topojsonURL": "/none/"}  # fmt: skip
+
+
+def chart(
+    view: View, name: str, title: str, traces: Sequence[dict[str, Any]], frame: pl.DataFrame, columns: Sequence[Column], *,
+    layout: dict[str, Any] | None = None, height: int = 300, note: str = "", zoomable: bool = False,
+) -> html.Section:  # fmt: skip
+    """Return a chart of a page. A point whose ``customdata`` is an address goes there when it is clicked."""
+    view.tables[name] = frame
+    figure = {"data": list(traces), "layout": {**_LAYOUT, "height": height, "dragmode": "zoom" if zoomable else False, **(layout or {})}}
+    graph = dcc.Graph(id={"graph": f"{view.page}-{name}"}, figure=figure, config=CONFIG, style={"height": height})
+    data = html.Details([
+        html.Summary("The data as a table"),
+        whole(view, frame.head(DATA_ROWS), columns, None, f"{title}: data"),
+        *([html.P(f"The first {DATA_ROWS} of {len(frame):,} rows; the CSV has all.", className="note")] if len(frame) > DATA_ROWS else []),
+    ], className="data")  # fmt: skip
+    drawn = html.Figure([graph, html.Figcaption(f"Chart: {title}.", className="unseen")])
+    return titled(view, name, title, html.Div([drawn, data]), note)

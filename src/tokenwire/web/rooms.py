@@ -1,0 +1,33 @@
+"""The pages, in the order of the walk. Each is the module of its name in ``pages``, with ``page(view)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from tokenwire.web.view import View
+
+
+class Room(NamedTuple):
+    """A page: its ``title`` in the menu, and the ``line`` below its heading."""
+
+    title: str
+    line: str
+
+
+ROOMS: dict[str, Room] = {
+    "words": Room("Words", "The text that is trained on, its words and their laws."),
+}
+
+
+def page_of(name: str) -> Callable[[View], list[Any]]:
+    """Return the function that makes a page."""
+    function: Callable[[View], list[Any]] = import_module(f"tokenwire.web.pages.{name}").page
+    return function
+
+
+def fields_of(name: str) -> Callable[[View], list[Any]]:
+    """Return the function that makes a page's fields, which stand there even where the page itself cannot be made."""
+    function: Callable[[View], list[Any]] = import_module(f"tokenwire.web.pages.{name}").fields
+    return function
