@@ -97,7 +97,7 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     >>> accelerator("H100 SXM").memory_rate, accelerator("B200").tables is not None
     (3350000000000.0, True)
     """
-    facts = _named(gpu)
+    facts = named_facts(gpu)
     peaks: dict[str, float] = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp32") if key in facts}
     if peak_flops is not None and peak_flops != peaks["bf16"]:
         peaks = {key: value * peak_flops / peaks["bf16"] for key, value in peaks.items()}
@@ -118,7 +118,8 @@ def _assumed(gpu: str, out: Accelerator) -> Iterator[str]:
         yield f"kernels run at {out.sustained:.0%} of their speed alone, as long runs on this machine showed"
 
 
-def _named(gpu: str) -> dict[str, Any]:
+def named_facts(gpu: str) -> dict[str, Any]:
+    """Return the catalog's facts of a GPU by a name that has one of its names in it. Raises ``InputError`` with those known."""
     if not gpu:
         facts: dict[str, Any] = _read("gpus")[UNNAMED]
         return facts

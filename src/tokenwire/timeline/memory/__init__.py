@@ -8,6 +8,6 @@ the peak as torch's allocator counts them.
 from __future__ import annotations
 
 from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory
-from tokenwire.timeline.memory.software import Software, gpu_facts, known_gpus
+from tokenwire.timeline.memory.software import Software, gpu_facts
 
-__all__ = ["Memory", "Software", "StageMemory", "gpu_facts", "known_gpus", "memory"]
+__all__ = ["Memory", "Software", "StageMemory", "gpu_facts", "memory"]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from tokenwire.config import Section
-from tokenwire.errors import unknown
+from tokenwire.timeline.accelerator import named_facts
 from tokenwire.units import parse_bytes
 
 MIB = 2**20
+SOURCE = "timeline/catalog/gpus.toml: data sheets"
 
 
 class Software(Section):
@@ -53,10 +52,9 @@ class Software(Section):
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """``memory`` in bytes, the major compute ``capability``, and the ``attention`` that is preferred on it."""
+    """``memory`` in bytes, the major compute ``capability`` (0: not CUDA), and the ``attention`` that is preferred on it."""
 
     name: str
-    title: str
     memory: int
     capability: int
     attention: str
@@ -77,35 +75,11 @@ class GpuFacts:
 
 
 @cache
-def _catalog() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((resources.files("tokenwire.timeline.memory") / "catalog" / "gpus.toml").read_text("utf-8"))
-
-
-@cache
 def gpu_facts(name: str) -> GpuFacts:
     """Return the facts of a GPU by a name of it, as clusters write it. Raises ``InputError`` with the known ones.
 
-    >>> gpu_facts("H100 SXM").capability, gpu_facts("a100").engine_workspace
-    (9, 4194304)
+    >>> gpu_facts("H100 SXM").capability, gpu_facts("a100").engine_workspace, gpu_facts("A100 custom").memory // 2**30
+    (9, 4194304, 64)
     """
-    wanted = name.lower()
-    best: tuple[int, str] | None = None
-    for key, facts in _catalog().items():
-        for alias in (key, *facts["aliases"]):
-            found = alias.lower()
-            # The longest name that is part of what was written: "GB200" before "B200".
-            if found in wanted and (best is None or len(found) > best[0]):
-                best = len(found), key
-    if best is None:
-        raise unknown("GPU", name[:60], _catalog(), where="[cluster]")
-    facts = _catalog()[best[1]]
-    return GpuFacts(best[1], facts["title"], parse_bytes(facts["memory"]), facts["capability"], facts["attention"], facts["source"])
-
-
-def known_gpus() -> tuple[str, ...]:
-    """Return the names of the GPUs whose memory is known.
-
-    >>> "b200" in known_gpus()
-    True
-    """
-    return tuple(_catalog())
+    facts = named_facts(name)
+    return GpuFacts(name, parse_bytes(facts["memory"]), facts["capability"], facts["fused_attention"], SOURCE)
