@@ -18,6 +18,8 @@ class Room(NamedTuple):
 
 ROOMS: dict[str, Room] = {
     "words": Room("Words", "The text that is trained on, its words and their laws."),
+    "tokens": Room("Tokens", "The text cut into pieces, each with the number that a model knows it by."),
+    "vectors": Room("Vectors", "Each id is a row of a table: the numbers that a token becomes, bit by bit."),
 }
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokenwire.report.scenes.following import following
+from tokenwire.report.scenes.walk import piece
 from tokenwire.web.journeys import Journeys
 from tokenwire.web.state import State
 
@@ -39,3 +40,7 @@ class View:
     def here(self, **changes: object) -> str:
         """Return the address of this page with something else selected."""
         return self.state.href(self.page, **changes)
+
+    def piece(self, token: int) -> str:
+        """Return the characters of a token of the text."""
+        return piece(self.journey.text().data, self.journey.encoding(), token)

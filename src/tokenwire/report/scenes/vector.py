@@ -66,13 +66,14 @@ def _position(kind: str, position: int, arch: Any) -> dict[str, Any]:
     return {"kind": kind, "numbers": []}
 
 
-_POSITION = {
+POSITION = {
     "learned": "its position is a learned row that is added",
     "sinusoidal": "its position is a row of sines and cosines that is added",
     "rotary": "its position turns pairs of each query and key by these angles (radians)",
     "alibi": "its position only lowers the attention to tokens far away",
     "none": "its position is not told",
 }
+"""What a position does to a vector, by the kind of positions."""
 
 
 def picture(facts: dict[str, Any]) -> Iterator[Any]:
@@ -98,7 +99,7 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
         ][:count]
         yield table(lines, ["i", "number", "sign exponent fraction (bf16)", "is"], right=["i", "number", "is"])
         shown = ", ".join(f"{number:+.4f}" for number in row["position"]["numbers"][:5])
-        yield f"{row['positions'].capitalize()}: {_POSITION[row['positions']]}{': ' + shown + ' …' if shown else '.'}"
+        yield f"{row['positions'].capitalize()}: {POSITION[row['positions']]}{': ' + shown + ' …' if shown else '.'}"
         if row["tp"] > 1:
             yield (
                 f"The table is cut by rows over {row['tp']} tensor ranks (padded to {row['padded_rows']:,}): tensor rank "

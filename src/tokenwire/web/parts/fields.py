@@ -16,7 +16,7 @@ def field(view: View, key: str, label: str, *, now: object = "", hint: str = "",
     """Return a line to type in. ``key`` is a part of the address, or ``set:plan.tp``; ``now`` is what holds without it."""
     return dmc.TextInput(
         id={"field": key}, label=label, value=view.state.value(key) or _text(now), description=hint or None, debounce=True, w=width,
-        size="xs", autoComplete="off",
+        size="xs", autoComplete="off", inputWrapperOrder=["label", "input", "description", "error"],
     )  # fmt: skip
 
 

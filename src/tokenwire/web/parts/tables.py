@@ -131,7 +131,7 @@ def _rows(frame: pl.DataFrame, columns: Sequence[Column], chosen: Any) -> Iterat
 def _definition(view: View, column: Column) -> dict[str, Any]:
     out: dict[str, Any] = {"field": column.field, "headerName": column.head, "valueFormatter": {"function": "shownText(params)"}}
     if column.unit:
-        out["type"] = "rightAligned"
+        out |= {"type": "rightAligned", "filter": False}
     if column.wide:
         out["flex"] = 1
         out["minWidth"] = 180
