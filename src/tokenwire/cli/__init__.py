@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "flows": "Who is in whose way: link loads, sharing, failures.",
     "wire": "Bits: messages to packets to frames to line code.",
     "time": "When it is said: how long a step takes, and why.",
+    "memory": "What stands in a GPU's memory, and whether it fits.",
     "needs": "What the network must offer, and why.",
     "compare": "Design choices side by side: tokenizer, width, parallelism.",
     "report": "The whole journey as one page to mail, print or keep.",

@@ -89,17 +89,12 @@ def _jitter(step: StepTime) -> dict[str, Any] | None:
 
 def _memory(journey: Journey) -> list[int] | None:
     """Return the peak bytes by stage, None where the plan's framework is not known to the memory room."""
-    from tokenwire.timeline.memory import Software, memory
-    from tokenwire.timeline.memory.software import known_gpus
+    from tokenwire.timeline.memory import peak_by_stage
 
-    gpu = journey.config.cluster.facts.gpu
-    name = next((known for known in known_gpus() if known.lower() in gpu.lower()), None)
-    software = Software(gpu=name) if name else Software()
     try:
-        found = memory(journey.model().architecture, journey.plan(), software)
+        return list(peak_by_stage(journey.model().architecture, journey.plan(), journey.config.cluster.facts.gpu))
     except InputError:
         return None
-    return [stage.peak for stage in found.stages]
 
 
 def path_facts(step: StepTime) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 In: an ``Architecture``, a ``Plan`` and ``Software`` (the GPU, and options of the framework that no section of a journey has).
 Out of ``memory``: a ``Memory``: parts by stage with their formulas (``table``, ``figures``), the bytes between steps and at
-the peak as torch's allocator counts them.
+the peak as torch's allocator counts them. Out of ``fit``: whether it fits in the GPU, and the smallest change that makes it fit.
 """
 
 from __future__ import annotations
 
-from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory
+from tokenwire.timeline.memory.fit import Fit, fit
+from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory, peak_by_stage
 from tokenwire.timeline.memory.software import Software, gpu_facts
 
-__all__ = ["Memory", "Software", "StageMemory", "gpu_facts", "memory"]
+__all__ = ["Fit", "Memory", "Software", "StageMemory", "fit", "gpu_facts", "memory", "peak_by_stage"]

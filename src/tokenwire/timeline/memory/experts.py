@@ -2,7 +2,7 @@
 
 Rows that a rank's experts work on: with balanced routing k·T'·(etp) of them, whatever ep is; with a capacity, what fits in it
 (the rows that padding adds included). Rules: megatron-core 0.16.1, transformer/moe/moe_layer.py, router.py, experts.py,
-token_dispatcher.py. Symbols: E' experts of the rank, k experts a token, R rows, f the experts' width.
+token_dispatcher.py. Symbols: n experts, k experts a token, R rows, f the experts' width.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
     R, f, lanes = rows(frame, x), x.width, 2 if x.gated else 1
     inner = x.latent_size or h
     size = 4 if frame.option("moe_router_dtype") in ("fp32", None) else 8
-    yield saved(frame, "router", "router: scores and probabilities of the experts", f"3·{size}·T'·E'", 3 * size * T1 * x.count, SOURCE)
+    yield saved(frame, "router", "router: scores and probabilities of the experts", f"3·{size}·T'·n", 3 * size * T1 * x.count, SOURCE, n=x.count)
     yield saved(frame, "experts in", "experts: their rows", "R·h·e", R * inner * e, SOURCE, R=R, h=inner)
     yield saved(frame, "experts", "experts: input of the activation", f"{lanes}·R·f/etp·e", lanes * R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
     if x.gated and not frame.software.bias_activation_fusion:

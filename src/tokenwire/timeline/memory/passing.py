@@ -12,6 +12,7 @@ from tokenwire.timeline.memory.experts import dispatching, rows
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layers import layer_activations, layer_input
 from tokenwire.timeline.memory.part import STANDING, Part
+from tokenwire.timeline.memory.saved import Saved
 
 
 def recomputed(frame: Frame, chunk: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,8 +29,11 @@ def recomputed(frame: Frame, chunk: tuple[int, ...]) -> tuple[int, ...]:
 def activations(frame: Frame, chunk: tuple[int, ...]) -> tuple[Part, ...]:
     """Return what a chunk of layers keeps of one micro-batch, equal layers together."""
     again = recomputed(frame, chunk)
-    whole = Counter(frame.arch.layers[i] for i in chunk if i not in again)
-    out = [part for layer, n in whole.items() for part in _of_layers(frame, layer, n)]
+    layers = Counter(frame.arch.layers[i] for i in chunk if i not in again)
+    whole: Counter[tuple[Saved, ...]] = Counter()
+    for layer, n in layers.items():
+        whole[layer_activations(frame, layer).saved] += n
+    out = [part for kept, n in whole.items() for part in _of_layers(kept, n)]
     if again:
         group = frame.option("recompute_num_layers") or 1 if frame.option("recompute_method") == "uniform" else 1
         inputs = -(-len(again) // group)
@@ -38,8 +42,8 @@ def activations(frame: Frame, chunk: tuple[int, ...]) -> tuple[Part, ...]:
     return tuple(out)
 
 
-def _of_layers(frame: Frame, layer: Layer, count: int) -> Iterator[Part]:
-    for one in layer_activations(frame, layer).saved:
+def _of_layers(kept: tuple[Saved, ...], count: int) -> Iterator[Part]:
+    for one in kept:
         yield Part("activations", f"{one.what}, {count} layers", count * one.size, STANDING, f"{count}·{one.formula}",
                    f"{count}·{one.values}", one.source)  # fmt: skip
 

@@ -17,14 +17,14 @@ SOURCE = "timeline/catalog/gpus.toml: data sheets"
 
 
 class Software(Section):
-    """Options of the framework and its libraries that change what stands in memory.
+    """Options of the framework and its libraries that change what stands in memory. ``gpu`` is its name in clusters (none: an H100).
 
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
     says it alone). ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
-    gpu: str = "H100"
+    gpu: str = ""
     transformer_impl: Literal["transformer_engine", "local"] = "transformer_engine"
     attention_backend: Literal["auto", "flash", "fused", "unfused", "local"] = "auto"
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)

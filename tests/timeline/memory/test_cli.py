@@ -1,0 +1,76 @@
+"""The verb memory, as people run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tokenwire.cli import app
+
+RUNNER = CliRunner()
+SETS = ["--set", "model.preset=llama-3.1-8b", "--set", "plan.tp=4", "--set", "training.sequence_length=8192"]
+
+
+def run(*args: str) -> str:
+    result = RUNNER.invoke(app, ["memory", *args])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_json_has_the_agreed_names() -> None:
+    facts = json.loads(run(*SETS, "--json"))
+    assert len(facts["peak_memory_bytes_by_stage"]) == 2
+    assert facts["fits"] is True
+    assert facts["over_bytes"] == 0
+    for stage, peak in zip(facts["stages"], facts["peak_memory_bytes_by_stage"], strict=True):
+        assert stage["peak_bytes"] == peak == sum(stage["by_kind"].values())
+        assert peak == sum(part["bytes"] for part in stage["parts"] if stage["moment"] in part["moments"])
+
+
+def test_it_is_readable_at_80_columns() -> None:
+    text = run(*SETS)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "fits: " in text
+    assert "GiB" in text
+
+
+def test_what_does_not_fit_is_no_error_and_says_what_would() -> None:
+    text = run(*SETS, "--set", "training.micro_batch=8", "--set", "training.global_batch=64", "--gpu", "A100")
+    assert "does not fit: stage 0 needs" in text
+    assert "the smallest change that fits" in text
+
+
+def test_every_part_is_derived() -> None:
+    text = run(*SETS, "--explain", "all")
+    assert "4.1)" in text
+    assert " = " in text
+    assert "E'" not in text
+
+
+def test_table_and_picture_are_written(tmp_path: Path) -> None:
+    run(*SETS, "--csv", str(tmp_path / "m.csv"), "--plot", str(tmp_path / "m.svg"))
+    head, *rows = (tmp_path / "m.csv").read_text().splitlines()
+    assert head.startswith("stage,kind,what,bytes,between,forward,loss,head,backward,optimizer,")
+    assert len(rows) > 20
+    assert (tmp_path / "m.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--gpu", "Voodoo 2"], "known are"),
+        (["--option", "hidden_dropot=0.1"], "hidden_dropout"),
+        (["--option", "nothing"], "KEY=VALUE"),
+        (["--option", "hidden_dropout=1.5"], "less than 1"),
+        (["--explain", "acts"], "activations"),
+        (["--reserve", "105%"], "share"),
+        (["--plot", "x.png"], ".svg"),
+    ],
+)
+def test_what_is_wrong_is_one_line(args: list[str], words: str) -> None:
+    result = RUNNER.invoke(app, ["memory", *args])
+    assert result.exit_code == 1
+    assert words in str(result.exception)

@@ -1,0 +1,72 @@
+"""What fits: the smallest change is real, and cheap ones come first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenwire.errors import InputError
+from tokenwire.model import preset
+from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
+from tokenwire.timeline.memory import Software, fit, memory
+
+ARCH = preset("llama-3.1-8b")
+
+
+def plan(gpus: int = 8, micro: int = 1, sequence: int = 4096, **options: object) -> Plan:
+    return resolve(read_plan(options), TrainingConfig(sequence_length=sequence, micro_batch=micro, global_batch=64), ARCH, gpus)
+
+
+def test_a_plan_that_fits_needs_no_change() -> None:
+    one = plan(tp=8, use_distributed_optimizer=True)
+    result = fit(ARCH, one, memory(ARCH, one))
+    assert result.fits
+    assert result.over < 0
+    assert result.change is None
+    assert result.tried == ()
+
+
+@pytest.mark.parametrize("options", [{"tp": 1}, {"tp": 4, "micro": 8, "use_distributed_optimizer": True}, {"tp": 4, "sequence": 32768}])
+def test_the_change_makes_it_fit_when_it_is_made(options: dict[str, int]) -> None:
+    one = plan(**options)
+    found = memory(ARCH, one)
+    result = fit(ARCH, one, found)
+    assert not result.fits
+    assert result.change is not None
+    assert result.over == found.worst.peak - result.room
+    micro = result.change.settings.get("training.micro_batch", options.get("micro", 1))
+    settings = {key: value for key, value in result.change.settings.items() if not key.startswith("training.")}
+    sizes = {key: value for key, value in options.items() if key not in ("micro", "sequence")}
+    changed = plan(micro=micro, sequence=options.get("sequence", 4096), **{**sizes, **settings})
+    assert memory(ARCH, changed).worst.peak == result.change.peak <= result.room
+
+
+def test_a_smaller_gpu_is_a_smaller_room() -> None:
+    one = plan(tp=8, use_distributed_optimizer=True)
+    rooms = [fit(ARCH, one, memory(ARCH, one, Software(gpu=gpu))).room for gpu in ("A100 custom", "A100 SXM", "H200", "B200")]
+    assert rooms == sorted(rooms)
+    assert rooms[0] == int(64 * 2**30 * 0.95)
+
+
+def test_what_cannot_fit_says_how_near_it_came() -> None:
+    arch = preset("llama-3.1-405b")
+    one = resolve(read_plan({"tp": 8}), TrainingConfig(sequence_length=4096, global_batch=8, micro_batch=1), arch, 8)
+    result = fit(arch, one, memory(arch, one))
+    assert result.change is None
+    assert result.least is not None
+    assert result.least.peak is not None
+    assert result.least.peak <= min(one.peak for one in result.tried if one.peak is not None)
+
+
+@pytest.mark.parametrize("reserve", [-0.1, 1.0, 2.0])
+def test_a_reserve_that_is_no_share_is_refused(reserve: float) -> None:
+    one = plan(tp=8)
+    with pytest.raises(InputError, match="reserve"):
+        fit(ARCH, one, memory(ARCH, one), reserve=reserve)
+
+
+@pytest.mark.parametrize("dialect", ["torchtitan", "deepspeed", "ddp"])
+def test_every_framework_has_changes(dialect: str) -> None:
+    one = plan(micro=4, sequence=8192, dialect=dialect)
+    result = fit(ARCH, one, memory(ARCH, one, Software(gpu="A100")))
+    assert not result.fits
+    assert any(one.peak is not None and one.peak < memory(ARCH, plan(micro=4, sequence=8192, dialect=dialect)).worst.peak for one in result.tried)
