@@ -20,6 +20,9 @@ ROOMS: dict[str, Room] = {
     "words": Room("Words", "The text that is trained on, its words and their laws."),
     "tokens": Room("Tokens", "The text cut into pieces, each with the number that a model knows it by."),
     "vectors": Room("Vectors", "Each id is a row of a table: the numbers that a token becomes, bit by bit."),
+    "model": Room("Model", "What the vector passes through: layers, their tensors, their parameters."),
+    "plan": Room("Plan", "No GPU holds it all: who holds what, and who forms a group with whom."),
+    "step": Room("Step", "What is said in one training step: every call, with its formula."),
 }
 
 
