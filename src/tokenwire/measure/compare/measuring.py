@@ -76,7 +76,7 @@ def measure(
             tell(f"{chosen.said}: {net.said}")
             job = Job(
                 arch, plan, np.asarray(ids, dtype=np.int64), settings.steps, tuple(host.address for host in net.hosts),
-                net.hosts[0].interface, net.store_port, net.kind == "loopback", zero=chosen.zero,
+                net.hosts[0].interface, net.store_port, net.namespaces, zero=chosen.zero,
                 sequence_parallel=chosen.sequence_parallel, learning_rate=settings.learning_rate,
                 timeout=min(settings.timeout, 300.0), fails=settings.fails,
             )  # fmt: skip

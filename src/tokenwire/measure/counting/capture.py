@@ -19,7 +19,8 @@ from typing import Any
 from tokenwire.errors import InputError
 from tokenwire.measure.hosts import Network, child, stop
 
-_WAIT = 10.0
+_WAIT, _LOOK, _STILL = 10.0, 0.1, 13
+"""Seconds that are waited at most, and between looks; looks in which nothing came: more than the second after which libpcap hands over."""
 
 
 @dataclass
@@ -42,14 +43,14 @@ def capturing(network: Network, folder: Path) -> Iterator[Listening]:
     try:
         for number, (enter, interface, direction) in enumerate(network.taps):
             file, said = folder / f"tap{number}.pcap", folder / f"tap{number}.said"
-            command = [*enter, "tcpdump", "-i", interface, "-Q", direction, "-n", "-U", "-B", "65536", "-s", "0", "-Z", "root",
+            command = [*enter, "tcpdump", "-i", interface, "-Q", direction, "-n", "-B", "65536", "-s", "0", "-Z", "root",
                        "--time-stamp-precision=nano", "-w", str(file), "tcp"]  # fmt: skip
             with said.open("wb") as words:
                 processes.append(child(command, said=words))
             _started(processes[-1], said)
             listening.files.append(file)
         yield listening
-        time.sleep(0.2)
+        _settled(listening.files)
     finally:
         for process in processes:
             if process.poll() is None:
@@ -60,7 +61,7 @@ def capturing(network: Network, folder: Path) -> Iterator[Listening]:
             except subprocess.TimeoutExpired:
                 stop([process])
         for number in range(len(listening.files)):
-            listening.dropped += _dropped((folder / f"tap{number}.said").read_text(errors="replace"))
+            listening.dropped += _missed((folder / f"tap{number}.said").read_text(errors="replace"))
 
 
 def _started(process: Any, said: Path) -> None:
@@ -72,5 +73,22 @@ def _started(process: Any, said: Path) -> None:
         time.sleep(0.02)
 
 
-def _dropped(said: str) -> int:
-    return sum(int(found) for found in re.findall(r"(\d+) packets? dropped by", said))
+def _settled(files: list[Path]) -> None:
+    # tcpdump lags behind where the machine is busy; what it has not written when it is told to end is lost.
+    sizes, still, end = [-1], 0, time.monotonic() + _WAIT
+    while files and still < _STILL and time.monotonic() < end:
+        time.sleep(_LOOK)
+        now = [file.stat().st_size for file in files]
+        still = still + 1 if now == sizes else 0
+        sizes = now
+
+
+def _missed(said: str) -> int:
+    """Return the packets that tcpdump was shown and did not write, by its last words.
+
+    >>> _missed("90 packets captured" + chr(10) + "100 packets received by filter" + chr(10) + "7 packets dropped by kernel")
+    17
+    """
+    counts = {what: int(count) for count, what in re.findall(r"(\d+) packets? (captured|received by filter|dropped by)", said)}
+    unread = counts.get("received by filter", 0) - counts.get("captured", 0)
+    return max(unread, 0) + counts.get("dropped by", 0)

@@ -5,6 +5,6 @@ taken down when the block ends, however it ends; what a killed process left is t
 """
 
 from tokenwire.measure.hosts.network import Host, Network, NetworkConfig, network
-from tokenwire.measure.hosts.processes import child, ended, stop
+from tokenwire.measure.hosts.processes import child, stop
 
-__all__ = ["Host", "Network", "NetworkConfig", "child", "ended", "network", "stop"]
+__all__ = ["Host", "Network", "NetworkConfig", "child", "network", "stop"]

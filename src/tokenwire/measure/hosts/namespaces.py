@@ -79,13 +79,12 @@ def _built(config: NetworkConfig, stem: str) -> Network:
     for node in range(nodes if nodes > 1 else 0):
         lines += [f"link add up{node} mtu {config.mtu} type veth peer name down{node} mtu {config.mtu}",
                   f"link set up{node} master leaf{node} up", f"link set down{node} master spine up"]  # fmt: skip
-    hosts = []
-    for rank in range(config.ranks):
-        name = f"{stem}.rank{rank}"
+    hosts, names = [], [f"{stem}.rank{rank}" for rank in range(config.ranks)]
+    for rank, name in enumerate(names):
         _namespace(name)
         lines += [f"link add port{rank} mtu {config.mtu} type veth peer name {INTERFACE} mtu {config.mtu} netns {name}",
                   f"link set port{rank} master leaf{rank // k} up"]  # fmt: skip
-        hosts.append(Host(rank, _address(rank), INTERFACE, ("ip", "netns", "exec", name)))
+        hosts.append(Host(rank, _address(rank), INTERFACE))
     lines += [f"link set {name} mtu {config.mtu} up" for name in bridges]
     _ip(switch, lines)
     for host in hosts:
@@ -93,19 +92,19 @@ def _built(config: NetworkConfig, stem: str) -> Network:
         others = [f"neighbour add {other.address} lladdr {_hardware(other.rank)} nud permanent dev {INTERFACE}"
                   for other in hosts if other.rank != host.rank]  # fmt: skip
         whole = [] if config.offloads else [f"link set {INTERFACE} gso_max_segs 1"]
-        _ip(host.enter[-1], [
+        _ip(names[host.rank], [
             f"link set {INTERFACE} address {_hardware(host.rank)}", *whole, "link set lo up",
             f"address add {host.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", *others,
         ])  # fmt: skip
-        _shape(config, host.enter[-1])
+        _shape(config, names[host.rank])
     inside = ("ip", "netns", "exec", switch)
     # A frame crosses the bridge of its sender once; between nodes it would be seen on each leaf: there the ports tell.
     ports = tuple((inside, f"port{rank}", "in") for rank in range(config.ranks))
     taps = ((inside, "leaf0", "inout"),) if nodes == 1 else ports
     words = f"{config.ranks} network namespaces joined by a bridge" if nodes == 1 else (
         f"{config.ranks} network namespaces, {k} a node, a bridge a node and one between the {nodes} nodes")  # fmt: skip
-    return Network("namespaces", f"{words}, MTU {config.mtu:,} B", tuple(hosts), taps=taps,
-                   uplinks=tuple((inside, f"up{node}") for node in range(nodes)) if nodes > 1 else ())  # fmt: skip
+    return Network("namespaces", f"{words}, MTU {config.mtu:,} B", tuple(hosts), namespaces=tuple(str(FOLDER / name) for name in names),
+                   taps=taps,                   uplinks=tuple((inside, f"up{node}") for node in range(nodes)) if nodes > 1 else ())  # fmt: skip
 
 
 def _namespace(name: str) -> None:

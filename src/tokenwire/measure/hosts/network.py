@@ -53,25 +53,26 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class Host:
-    """One rank's host: ``enter`` goes before a command that is to run there."""
+    """One rank's host."""
 
     rank: int
     address: str
     interface: str
-    enter: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Network:
     """Hosts by rank; ``said`` tells a reader which kind it is and why; ``taps`` are where frames can be captured.
 
-    A tap is a command prefix, an interface, and the direction to look at; over all taps every frame is seen once.
+    A tap is a command prefix, an interface, and the direction to look at; over all taps every frame is seen once. ``namespaces``
+    are the files that stand for the hosts' namespaces, by rank; none on loopback.
     """
 
     kind: str
     said: str
     hosts: tuple[Host, ...]
     store_port: int = STORE_PORT
+    namespaces: tuple[str, ...] = ()
     taps: tuple[tuple[tuple[str, ...], str, str], ...] = ()
     uplinks: tuple[tuple[tuple[str, ...], str], ...] = ()
 

@@ -19,21 +19,17 @@ def child(
 ) -> subprocess.Popen[bytes]:
     """Start a command in a process group of its own; what it says on both streams goes to ``said``."""
     parent = os.getpid()
-
-    def tied() -> None:
-        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
     return subprocess.Popen(
-        list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, preexec_fn=tied,
+        list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, preexec_fn=lambda: tie(parent),
         env=None if environment is None else dict(environment),
     )  # fmt: skip
 
 
-def ended(processes: Iterable[subprocess.Popen[bytes]]) -> list[int | None]:
-    """Return the exit status of each process, None for one that still runs."""
-    return [process.poll() for process in processes]
+def tie(parent: int) -> None:
+    """Have this process end when ``parent`` does."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def stop(processes: Iterable[subprocess.Popen[bytes]], *, gently: float = 0.0) -> None:

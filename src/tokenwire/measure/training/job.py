@@ -19,7 +19,10 @@ STARTING = 2
 
 @dataclass(frozen=True)
 class Job:
-    """A run: ``ids`` int64[tokens] of the text; ``addresses`` by rank; ``zero`` and ``sequence_parallel`` as in ``modes``."""
+    """A run: ``ids`` int64[tokens] of the text; ``addresses`` by rank; ``zero`` and ``sequence_parallel`` as in ``modes``.
+
+    ``namespaces`` by rank are the files that stand for them; none on loopback.
+    """
 
     arch: Architecture
     plan: Plan
@@ -28,7 +31,7 @@ class Job:
     addresses: tuple[str, ...]
     interface: str
     store_port: int
-    on_loopback: bool
+    namespaces: tuple[str, ...]
     zero: bool = False
     sequence_parallel: bool = True
     learning_rate: float = 3e-3

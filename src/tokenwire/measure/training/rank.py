@@ -1,14 +1,12 @@
 """The process of one rank: joins the others, trains, and writes down what the kernel counted between steps.
 
-Run as ``python -m tokenwire.measure.training.rank FOLDER RANK``; FOLDER has the job and takes ``rank<RANK>.json``.
+The folder of the run takes ``rank<RANK>.json``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -40,10 +38,20 @@ class Marks:
     def _stores(self, connection: dict[str, Any]) -> bool:
         return self.job.store_port in (connection["local"][1], connection["remote"][1])
 
+    def part(self, rank: int) -> None:
+        """Say goodbye; rank 0, which keeps the store, waits for all others."""
+        if rank:
+            self.store.add("gone", 1)
+        else:
+            self._until("gone", self.job.plan.world - 1)
+
     def _all(self, key: str) -> None:
-        world, waited = self.job.plan.world, 0.0
         self.store.add(key, 1)
-        while int(self.store.add(key, 0)) < world:
+        self._until(key, self.job.plan.world)
+
+    def _until(self, key: str, count: int) -> None:
+        waited = 0.0
+        while int(self.store.add(key, 0)) < count:
             time.sleep(0.01)
             waited += 0.01
             if waited > self.job.timeout:
@@ -60,15 +68,14 @@ def interface(name: str) -> dict[str, int]:
     return {}
 
 
-def run(folder: Path, rank: int) -> None:
+def run(folder: Path, rank: int, job: Job) -> None:
     """Train as ``rank``."""
     import torch
     import torch.distributed as dist
 
-    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = job.interface
-    if job.on_loopback:
+    if not job.namespaces:
         _speak_from(job.addresses[rank])
     wait = timedelta(seconds=job.timeout)
     store = dist.TCPStore(job.addresses[0], job.store_port, job.plan.world, rank == 0, timeout=wait)
@@ -96,6 +103,7 @@ def run(folder: Path, rank: int) -> None:
     (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls}))
     marks.take("end")
     dist.destroy_process_group()
+    marks.part(rank)
 
 
 def _speak_from(address: str) -> None:
@@ -113,7 +121,3 @@ def _speak_from(address: str) -> None:
 
     made._Options = kind._Options  # type: ignore[attr-defined]
     c10d.ProcessGroupGloo = made
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), int(sys.argv[2]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
-from tokenwire.measure.hosts import Network, child, ended, stop
+from tokenwire.measure.hosts import Network, child, stop
 from tokenwire.measure.training.job import Job
 
 MOST_SECONDS = 3600.0
@@ -29,39 +29,36 @@ def run(job: Job, network: Network, folder: Path, seconds: float, note: Callable
     (folder / "job.pickle").write_bytes(pickle.dumps(job))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
                    "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
-    processes = []
+    with (folder / "ranks.said").open("wb") as said:
+        process = child([sys.executable, "-m", "tokenwire.measure.training.ranks", str(folder)], environment=environment, said=said)
     try:
-        for host in network.hosts:
-            with (folder / f"rank{host.rank}.said").open("wb") as said:
-                command = [*host.enter, sys.executable, "-m", "tokenwire.measure.training.rank", str(folder), str(host.rank)]
-                processes.append(child(command, environment=environment, said=said))
-        _watch(processes, folder, seconds, note)
+        _watch(process, job.plan.world, folder, seconds, note)
     finally:
-        stop(processes)
+        stop([process])
     return [json.loads((folder / f"rank{host.rank}.json").read_text()) for host in network.hosts]
 
 
-def _watch(processes: list[Any], folder: Path, seconds: float, note: Callable[[str], None] | None) -> None:
-    end = time.monotonic() + seconds
+def _watch(process: Any, ranks: int, folder: Path, seconds: float, note: Callable[[str], None] | None) -> None:
+    end, file = time.monotonic() + seconds, folder / "ended"
     while True:
-        states = ended(processes)
-        failed = [rank for rank, state in enumerate(states) if state]
-        if failed:
-            # Others fail because one did: the first to fail is the one to name, so look again who says why.
-            raise _failure(failed, states, folder)
-        if all(state == 0 for state in states):
+        over = process.poll() is not None
+        ended = [tuple(map(int, line.split())) for line in file.read_text().splitlines()] if file.exists() else []
+        for rank, status in ended:
+            if status:
+                raise _failure(f"rank {rank}", status, folder / f"rank{rank}.said")
+        if len(ended) == ranks:
             return
+        if over:
+            raise _failure("the process that starts the ranks", process.returncode, folder / "ranks.said")
         if time.monotonic() > end:
-            raise InputError(f"the run of {len(processes)} ranks", rule=f"did not end in {seconds:g} s", nearest="a larger --timeout")
+            raise InputError(f"the run of {ranks} ranks", rule=f"did not end in {seconds:g} s", nearest="a larger --timeout")
         if note is not None:
-            note(f"{sum(state == 0 for state in states)} of {len(states)} ranks done")
+            note(f"{len(ended)} of {ranks} ranks done")
         time.sleep(0.05)
 
 
-def _failure(failed: list[int], states: list[int | None], folder: Path) -> InputError:
-    rank = failed[0]
-    status = states[rank] or 0
+def _failure(what: str, status: int, said: Path) -> InputError:
     how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    words = (folder / f"rank{rank}.said").read_text(errors="replace").strip().splitlines()
+    words = said.read_text(errors="replace").strip().splitlines() if said.exists() else []
     last = next((line.strip() for line in reversed(words) if line.strip()), "")
-    return InputError(f"rank {rank}", rule=f"{how}{f' ({last[:200]})' if last else ''}; the run is given up")
+    return InputError(what, rule=f"{how}{f' ({last[:200]})' if last else ''}; the run is given up")
