@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenwire.collectives import OPERATIONS, algorithm, algorithms, busbw, cost
+from tokenwire.collectives import OPERATIONS, algorithms, busbw, cost
 from tokenwire.collectives.topology import TOPOLOGIES, ports
 from tokenwire.errors import InputError
 
@@ -53,7 +53,7 @@ def test_nvls_beats_its_links_and_no_other_does() -> None:
     assert found.in_network
 
 
-@pytest.mark.parametrize(("op", "name"), [kind for kind in KINDS if not algorithm(*kind).in_network])
+@pytest.mark.parametrize(("op", "name"), KINDS)
 @given(
     n=st.integers(1, 40), S=st.integers(0, 10**9), rate=st.floats(1e6, 1e12), latency=st.floats(0, 1e-3),
     chunks=st.integers(1, 9), topology=st.sampled_from(TOPOLOGIES),
@@ -65,7 +65,9 @@ def test_never_faster_than_the_links(
     n = 2 if op == "send" else n
     found = cost(op, name, n, S, rate=rate, latency=latency, chunks=chunks, topology=topology)
     assert found.seconds >= found.bound_seconds * (1 - 1e-9)
-    assert found.busbw <= rate * ports(topology, n) * (1 + 1e-9)
+    # Where switches add, a rank still sends S once, of which busbw counts 2(n-1)/n.
+    beyond = 2.0 if found.in_network else 1.0
+    assert found.busbw <= beyond * rate * ports(topology, n) * (1 + 1e-9)
     # Twice the rate, half the latency, half the bytes: never slower.
     for change in ({"rate": 2 * rate}, {"latency": latency / 2}):
         other = cost(op, name, n, S, **{"rate": rate, "latency": latency, "chunks": chunks, "topology": topology, **change})  # type: ignore[arg-type]

@@ -124,3 +124,81 @@ def test_hierarchical_keeps_most_bytes_inside() -> None:
     inside = e.src // 8 == e.dst // 8
     assert set(e.bytes[inside].tolist()) == {2800}
     assert set(e.bytes[~inside].tolist()) == {200}
+
+
+def test_nvls_tree_by_hand() -> None:
+    # 16 ranks in 2 domains of 8, 1,600 B: S + S/8 = 1,800 to the switch; the heads' trees over 2 domains send 2(N-1)·200 = 400 a piece.
+    e = edges("all_reduce", "nvls_tree", 16, 1600)
+    assert set(e.dst[e.dst >= 16].tolist()) == {16, 17}
+    assert set(e.bytes[e.dst >= 16].tolist()) == {1800}
+    between = (e.dst < 16) & (e.src < 16)
+    assert (e.src[between] % 8 == e.dst[between] % 8).all()
+    assert e.bytes[between].sum() == 8 * 400
+
+
+def test_nvls_tree_is_nvls_in_one_domain_and_a_tree_without() -> None:
+    assert by_pair(zip(*edges("all_reduce", "nvls_tree", 8, 801), strict=True)) == by_pair(
+        zip(*edges("all_reduce", "nvls", 8, 801), strict=True)
+    )
+    assert by_pair(zip(*edges("all_reduce", "nvls_tree", 5, 801), strict=True)) == by_pair(
+        zip(*edges("all_reduce", "tree", 5, 801), strict=True)
+    )
+
+
+@pytest.mark.parametrize("nodes", [2, 5, 32])
+def test_sharp_sends_once_whatever_the_nodes(nodes: int) -> None:
+    # A head sends S/g = 200 up and takes 200; inside 7 others get 200 before and 200 after: 2,800.
+    n = 8 * nodes
+    e = edges("all_reduce", "collnet_direct", n, 1600)
+    assert set(e.bytes[e.dst >= n].tolist()) == set(e.bytes[e.src >= n].tolist()) == {200}
+    assert np.unique(e.dst[e.dst >= n]).size == 8  # one switch a rail
+    assert set((sent_bytes("all_reduce", "collnet_direct", n, 1600)).tolist()) == {200 + 2800}
+    assert set(sent_bytes("all_reduce", "collnet_chain", n, 1600).tolist()) == {200 + 2800}
+
+
+def test_sharp_climbs_a_tree_of_switches() -> None:
+    # 40 nodes of one: two leaves of 32 and 8 and a root. The root hears 2·S, every leaf once from each of its own.
+    e = edges("all_reduce", "collnet_direct", 8 * 40, 800)
+    up = (e.dst >= 320) & (e.src < e.dst)  # switches are numbered from the leaves up
+    heard = dict(zip(*np.unique(e.dst[up], return_counts=True), strict=True))
+    assert sorted(set(heard.values())) == [2, 8, 32]
+    assert len(heard) == 8 * 3
+    assert set(e.bytes[up].tolist()) == {100}
+
+
+def test_sharp_scatters_less_down_than_up() -> None:
+    # 16 ranks, 1,600 B: a head sends its part of 200 up and takes its own piece of 100; all_gather the reverse.
+    for op, up, down in (("reduce_scatter", 200, 100), ("all_gather", 100, 200)):
+        e = edges(op, "collnet_direct", 16, 1600)
+        assert set(e.bytes[e.dst >= 16].tolist()) == {up}
+        assert set(e.bytes[e.src >= 16].tolist()) == {down}
+
+
+def test_pat_of_five_by_hand() -> None:
+    # Distances 4, 2, 1. Root 0's tree: 0>4; 0>2; 0>1, 2>3 (4 has no 5). So each sends 1, 1 and 2 pieces.
+    table = transfers("all_gather", "pat", 5, 5)
+    assert table[table["chunk"] == 0][["step", "src", "dst"]].tolist() == [(0, 0, 4), (1, 0, 2), (2, 0, 1), (2, 2, 3)]
+    e = edges("all_gather", "pat", 5, 5)
+    assert {(e.dst[k] - e.src[k]) % 5: int(e.bytes[k]) for k in range(15)} == {4: 1, 2: 1, 1: 2}
+
+
+@pytest.mark.parametrize("n", [2, 8, 24, 1000])
+def test_pat_sends_what_a_ring_sends_in_log_steps(n: int) -> None:
+    S = 3 * n
+    assert set(sent_bytes("all_gather", "pat", n, S).tolist()) == {3 * (n - 1)}
+    assert transfers("all_gather", "pat", n, S)["step"].max() + 1 == (n - 1).bit_length()
+
+
+@pytest.mark.parametrize(("name", "nccl"), [("nvls_tree", "NVLSTree"), ("collnet_direct", "CollNetDirect"), ("tree", "Tree")])
+def test_transfers_cross_what_the_tuner_counts(name: str, nccl: str) -> None:
+    # Out of a node, all its NICs together: the closed forms of collectives/nccl/crossing.py. (The plain tree knows no nodes: n = N.)
+    from tokenwire.collectives.nccl import Machine, crossings
+
+    g = 1 if name == "tree" else 8
+    e = edges("all_reduce", name, 4 * g, 8000)
+    node = e.src // g
+    outside = (e.src < 4 * g) & ((e.dst // g != node) if name != "collnet_direct" else (e.dst >= 4 * g))
+    if name == "nvls_tree":
+        outside &= e.dst < 4 * g
+    machine = Machine("hopper", nodes=4, ranks_per_node=g, nics_per_node=g)
+    assert e.bytes[outside].sum() / 4 == g * crossings(machine, "all_reduce", nccl, "Simple", 8000)[0].data_bytes

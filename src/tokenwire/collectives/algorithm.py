@@ -26,7 +26,8 @@ OPERATIONS: dict[str, str] = {
 }
 """Every operation, with the algorithm that is taken where none is named."""
 
-_MODULES = ("ring", "bidirectional", "halving_doubling", "tree", "exchange", "direct", "hierarchical", "barrier", "nvls")
+_MODULES = ("ring", "bidirectional", "halving_doubling", "tree", "exchange", "direct", "hierarchical", "barrier", "pat", "nvls",
+            "nvls_tree", "collnet")  # fmt: skip
 _LIMIT = 1 << 26  # transfers of one collective that are written out: 3 GB
 MOST_RANKS = 1 << 24
 MOST_BYTES = 1 << 60

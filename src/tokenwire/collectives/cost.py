@@ -6,7 +6,7 @@ link is either always busy (K·x > x + l) or waits for the latency, so that a st
 
     t = (m - 1) · max(K·x, x + l) + K·x + l.
 
-Steps that differ follow the same rule one by one. The bound that no algorithm without in-network reduction beats is the
+Steps that differ follow the same rule one by one. The bound that no algorithm beats is the
 bytes that a member must send, over all its links, and the latency of one message.
 
 Source: Hockney 1994 (latency and bandwidth); Thakur, Rabenseifner and Gropp 2005, section 4 (steps).
@@ -29,7 +29,7 @@ MOST_CHUNKS = 1 << 20
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call costs: ``seconds`` in all, ``bound_seconds`` that no algorithm beats without in-network reduction.
+    """What one call costs: ``seconds`` in all, ``bound_seconds`` that no algorithm beats (of its kind: ``in_network`` or not).
 
     ``sent_bytes`` by the member that sends most, ``steps`` of the algorithm, ``busbw`` in bytes/s.
     """
@@ -71,7 +71,9 @@ def cost(
     most = int(sent_bytes(op, entry.name, n, size_bytes).max()) if n <= _LIMIT and op != "all_to_all" else (
         size_bytes - size_bytes // n if n > 1 else 0
     )  # fmt: skip
-    must = size_bytes * busbw_factor(op, n) if n > 1 and op not in ("barrier", "recv") else 0.0
+    must = 0.0
+    if n > 1 and op not in ("barrier", "recv"):
+        must = size_bytes * (1.0 if entry.in_network and op == "all_reduce" else busbw_factor(op, n))
     bound = must / (rate * ports(where, n)) + (latency if n > 1 else 0.0)
     return Cost(
         op, entry.name, n, size_bytes, seconds, bound, most, sum(m for m, _, _ in steps), entry.in_network,

@@ -22,24 +22,30 @@ DOMAIN = 8
 """GPUs of one NVLink domain in the machines of the source."""
 
 
-def _shape(n: int) -> tuple[int, int]:
+def domains_of(n: int) -> tuple[int, int]:
+    """Return the members of a domain and the number of domains.
+
+    >>> domains_of(24), domains_of(6), domains_of(5)
+    ((8, 3), (2, 3), (1, 5))
+    """
     g = math.gcd(n, DOMAIN)
     return g, n // g
 
 
-def _domain(d: int, g: int) -> Ints:
+def domain_members(d: int, g: int) -> Ints:
+    """Return the members of domain d, of g each."""
     return d * g + np.arange(g, dtype=np.int64)
 
 
 def all_reduce_transfers(n: int, S: int) -> Table:
     """Return the three phases one after the other."""
-    g, domains = _shape(n)
+    g, domains = domains_of(n)
     at, size, parts = starts(S, g), sizes(S, g), []
     if g > 1:
         inside, outside = ring.reduce_scatter_transfers(g, S), ring.all_gather_transfers(g, S)
         last = g - 1 + (2 * (domains - 1) if domains > 1 else 0)
         for d in range(domains):
-            parts += [renamed(inside, _domain(d, g)), renamed(shifted(outside, steps=last), _domain(d, g))]
+            parts += [renamed(inside, domain_members(d, g)), renamed(shifted(outside, steps=last), domain_members(d, g))]
     if domains > 1:
         for j in range(g):
             rail = ring.all_reduce_transfers(domains, int(size[j]))
@@ -50,7 +56,7 @@ def all_reduce_transfers(n: int, S: int) -> Table:
 
 def all_reduce_edges(n: int, S: int) -> Edges:
     """Return the neighbours in the domain with both inner phases, and the neighbours on the rail."""
-    g, domains = _shape(n)
+    g, domains = domains_of(n)
     i = np.arange(n, dtype=np.int64)
     d, j = i // g, i % g
     found: list[tuple[Ints, Ints, Ints]] = []
@@ -63,7 +69,7 @@ def all_reduce_edges(n: int, S: int) -> Edges:
 
 
 def _rounds(n: int, S: int) -> Iterator[Round]:
-    g, domains = _shape(n)
+    g, domains = domains_of(n)
     i = np.arange(n, dtype=np.int64)
     inside = i // g * g + (i % g + 1) % g
     if g > 1:

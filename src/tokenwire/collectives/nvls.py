@@ -10,7 +10,7 @@ Klenk et al. 2020, "An in-network architecture for accelerating shared-memory mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from tokenwire.collectives.tables import Table, joined, sizes, starts, table
 _SOURCE = "NVIDIA/nccl, src/device/all_reduce.h; Klenk et al. 2020"
 
 
-def _pull(n: int, S: int) -> Table:
-    # Piece i of every member into the switch, and the sum of it to member i.
+def pull(n: int, S: int) -> Table:
+    """Return piece i of every member into the switch, and the sum of it to member i."""
     member, piece = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
     at, size, i = starts(S, n), sizes(S, n), np.arange(n)
     return joined([
@@ -30,8 +30,8 @@ def _pull(n: int, S: int) -> Table:
     ])  # fmt: skip
 
 
-def _push(n: int, S: int, step: int) -> Table:
-    # Piece i of member i into the switch, and from there to all.
+def push(n: int, S: int, step: int) -> Table:
+    """Return piece i of member i into the switch, and from there to all, beginning with ``step``."""
     member, piece = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
     at, size, i = starts(S, n), sizes(S, n), np.arange(n)
     return joined([
@@ -40,7 +40,7 @@ def _push(n: int, S: int, step: int) -> Table:
     ])  # fmt: skip
 
 
-def _edges(pulls: bool, pushes: bool) -> object:
+def _edges(pulls: bool, pushes: bool) -> Callable[[int, int], Edges]:
     def edges(n: int, S: int) -> Edges:
         i, size = np.arange(n, dtype=np.int64), sizes(S, n)
         switch = np.full(n, n, dtype=np.int64)
@@ -52,6 +52,9 @@ def _edges(pulls: bool, pushes: bool) -> object:
         )  # fmt: skip
 
     return edges
+
+
+all_reduce_edges = _edges(pulls=True, pushes=True)
 
 
 def _rounds(pulls: bool, pushes: bool) -> Rounds:
@@ -68,12 +71,12 @@ def _rounds(pulls: bool, pushes: bool) -> Rounds:
 for _op, _pulls, _pushes in (("all_reduce", True, True), ("reduce_scatter", True, False), ("all_gather", False, True)):
 
     def _transfers(n: int, S: int, pulls: bool = _pulls, pushes: bool = _pushes) -> Table:
-        first = [_pull(n, S)] if pulls else []
-        return joined([*first, *([_push(n, S, 2 * len(first))] if pushes else [])])
+        first = [pull(n, S)] if pulls else []
+        return joined([*first, *([push(n, S, 2 * len(first))] if pushes else [])])
 
     register(
         Algorithm(
-            _op, "nvls", _transfers, _edges(_pulls, _pushes), _rounds(_pulls, _pushes), lambda n: 2 * n * (n + 1),  # type: ignore[arg-type]
+            _op, "nvls", _transfers, _edges(_pulls, _pushes), _rounds(_pulls, _pushes), lambda n: 2 * n * (n + 1),
             _SOURCE, in_network=True,
         )
     )  # fmt: skip

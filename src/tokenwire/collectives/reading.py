@@ -122,7 +122,7 @@ def transfer_frame(asked: Asked) -> pl.DataFrame:
 def rows(facts: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the facts as lines of a table (what, value), and which columns are aligned right."""
     ports_text = f" on each of {facts['links_per_rank']} links" if facts["links_per_rank"] > 1 else ""
-    beyond = "; switches add or copy, so a ring's bound does not hold" if facts["in_network"] else ""
+    beyond = "; switches add or copy: each rank sends S once" if facts["in_network"] and facts["op"] == "all_reduce" else ""
     out = [
         ("size of the full tensor", f"{format_bytes(facts['bytes'], binary=True)} ({format_count(facts['bytes'])} B)"),
         ("time", format_seconds(facts["seconds"])),

@@ -40,8 +40,9 @@ def run(op: str, algorithm_name: str | None, inputs: Ints) -> tuple[Ints, ...]:
         for i in range(n):
             held[i, : at[i]] = 0
             held[i, at[i + 1] :] = 0
-    if entry.in_network:
-        held = np.vstack([held, np.zeros((1, S), dtype=np.int64)])
+    if entry.in_network and table.size:
+        switches = max(int(table["src"].max()), int(table["dst"].max())) + 1 - n
+        held = np.vstack([held, np.zeros((max(switches, 0), S), dtype=np.int64)])
     _carry_out(table, held, None)
     if op == "reduce_scatter":
         return tuple(held[i, at[i] : at[i + 1]] for i in range(n))

@@ -79,7 +79,8 @@ def all_reduce_edges(n: int, S: int) -> Edges:
     return Edges(unique // n, unique % n, total)
 
 
-def _rounds(n: int, S: int) -> Iterator[Round]:
+def rounds(n: int, S: int) -> Iterator[Round]:
+    """Return the levels of both trees, up and down."""
     trees = [(parent, depths(parent)) for parent in parents(n)]
     deepest = max(int(depth.max()) for _, depth in trees)
     ways = [(np.flatnonzero(parent >= 0), parent, depth) for parent, depth in trees]
@@ -127,7 +128,7 @@ def _binomial_rounds(n: int, S: int) -> Iterator[Round]:
         yield Round(1, float(S), src=src, dst=dst)
 
 
-register(Algorithm("all_reduce", "tree", all_reduce_transfers, all_reduce_edges, _rounds, lambda n: 4 * n, _SOURCE))
+register(Algorithm("all_reduce", "tree", all_reduce_transfers, all_reduce_edges, rounds, lambda n: 4 * n, _SOURCE))
 _THAKUR = "Thakur, Rabenseifner and Gropp 2005, section 4.3"
 register(
     Algorithm(
