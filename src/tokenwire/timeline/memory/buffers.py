@@ -17,10 +17,9 @@ from tokenwire.model.architecture import Attention, Experts, LatentAttention
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.part import ALWAYS, STANDING, Part
+from tokenwire.timeline.memory.part import STANDING, Part
 from tokenwire.timeline.memory.states import local_elements
 
-MIB = 2**20
 HANDLES = 2
 GROUPED_STREAMS = 4
 TORCH = "pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp"
@@ -32,13 +31,13 @@ def workspaces(frame: Frame, stage: Stage) -> Iterator[Part]:
     software, facts = frame.software, frame.software.facts
     engine = frame.dialect == "megatron" and software.transformer_impl == "transformer_engine"
     if stage.has_head or not engine or software.attention == "unfused":
-        deterministic = software.deterministic_mode or software.cublas_workspace == "deterministic"
-        size = 32 * MIB if deterministic else facts.torch_workspace
+        size = software.torch_workspace
         yield frame.part("workspaces", "cuBLAS of torch, forward and backward", f"{HANDLES}·w", HANDLES * size, more={"w": size}, source=TORCH)
-    if engine:
+    experts = any(isinstance(frame.arch.layers[i].feed_forward, Experts) for i in stage.layers)
+    if engine or (experts and frame.dialect == "megatron"):
+        # The router's product goes through Transformer Engine whatever runs the rest (transformer/moe/moe_utils.py).
         yield frame.part("workspaces", "cuBLAS of Transformer Engine", "w", facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)
-        grouped = frame.option("moe_grouped_gemm") and any(isinstance(frame.arch.layers[i].feed_forward, Experts) for i in stage.layers)
-        if grouped:
+        if experts and engine and frame.option("moe_grouped_gemm"):
             yield frame.part("workspaces", "cuBLAS of Transformer Engine's grouped products", f"{GROUPED_STREAMS}·w",
                              GROUPED_STREAMS * facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)  # fmt: skip
 
@@ -61,15 +60,7 @@ def buffers(frame: Frame, stage: Stage) -> Iterator[Part]:
         inside = 0 if chunks < 1 else 3 + (len(stage.chunks) > 1)
         yield frame.part("buffers", "tensors received and sent by the pipeline", f"{inside}·T'·h·e", inside * residual,
                          moments=STANDING, source=source)  # fmt: skip
-    if frame.software.transformer_impl == "local" and frame.dialect == "megatron":
-        heads = max((x.mixer.heads for x in frame.arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
-        s = training.sequence_length
-        yield frame.part("buffers", "scores before the softmax, in the global buffer", "b·a/t·s·s·e",
-                         training.micro_batch * heads // plan.tp * s * s * frame.item, more={"a": heads},
-                         source="megatron-core 0.16.1, transformer/dot_product_attention.py")  # fmt: skip
-    if plan.sequence_parallel and stage.has_head:
-        yield frame.part("buffers", "input of the head, gathered in the global buffer", "T·h·e", frame.tokens * frame.arch.hidden_size * frame.item,
-                         moments=ALWAYS, source="megatron-core 0.16.1, tensor_parallel/layers.py")  # fmt: skip
+    yield from _gathered(frame, stage)
     if frame.option("create_attention_mask_in_dataloader", False) and (stage.has_embedding or stage.has_head):
         s = training.sequence_length
         yield frame.part("buffers", "attention mask of the batch", "b·s·s/c", training.micro_batch * s * s // plan.cp,
@@ -77,6 +68,30 @@ def buffers(frame: Frame, stage: Stage) -> Iterator[Part]:
     tokens = training.micro_batch * training.sequence_length // plan.cp
     yield frame.part("buffers", "tokens, labels, positions and loss mask of the batch", "28·T", 28 * tokens, moments=STANDING,
                      source="Megatron-LM, pretrain_gpt.py, get_batch")  # fmt: skip
+
+
+def _gathered(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield the global buffer, as large as the largest that is asked of it.
+
+    Inputs are gathered in it, of the head and of experts where every rank gets every row, and attention of the local
+    implementation puts its scores there before the softmax.
+    """
+    plan, training, arch = frame.plan, frame.plan.training, frame.arch
+    if frame.dialect != "megatron":
+        return
+    width = arch.hidden_size
+    sizes = {"head": frame.tokens * width if plan.sequence_parallel and stage.has_head else 0}
+    layers = [arch.layers[i] for i in stage.layers]
+    if any(isinstance(x.feed_forward, Experts) for x in layers) and frame.option("moe_token_dispatcher_type") == "allgather":
+        sizes["experts"] = frame.outside * plan.etp * plan.ep * width if plan.etp * plan.ep > 1 else 0
+    if frame.software.transformer_impl == "local":
+        heads = max((x.mixer.heads for x in layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
+        sizes["scores"] = training.micro_batch * heads // plan.tp * training.sequence_length**2
+    name, most = max(sizes.items(), key=lambda item: item[1])
+    words = {"head": "input of the head, gathered", "experts": "inputs of the experts, gathered", "scores": "scores before the softmax"}[name]
+    yield frame.part("buffers", f"global buffer: {words}", "n·e", most * frame.item, more={"n": most}, count=True,
+                     source="megatron-core 0.16.1, utils.py, GlobalMemoryBuffer; tensor_parallel/layers.py, transformer/moe/token_dispatcher.py, "
+                     "transformer/dot_product_attention.py")  # fmt: skip
 
 
 def _rotary(mixer: object) -> int:
@@ -90,7 +105,7 @@ def placeholders(frame: Frame, stage: Stage) -> Iterator[Part]:
 
     One a shape, kept for ever (NVIDIA/TransformerEngine v2.11, transformer_engine/pytorch/module/base.py, get_dummy_wgrad).
     """
-    if frame.dialect != "megatron" or not frame.software.gradient_accumulation_fusion:
+    if frame.dialect != "megatron" or not (frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders):
         return
     shapes: dict[tuple[int, ...], int] = {}
     if frame.software.transformer_impl == "transformer_engine":

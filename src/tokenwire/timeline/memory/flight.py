@@ -7,7 +7,8 @@ first rounds are walked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tokenwire.plan import Plan
@@ -26,8 +27,16 @@ def schedule_name(plan: Plan) -> str:
     return "interleaved-1f1b" if plan.vpp > 1 else "1f1b"
 
 
-def in_flight(plan: Plan, rank: int, weights: Sequence[float]) -> tuple[float, tuple[int, ...]]:
-    """Return the most that a pipeline rank holds at once, and the micro-batches of each of its chunks then.
+@dataclass(frozen=True)
+class InFlight:
+    """Micro-batches that a pipeline rank holds of each of its chunks: ``most`` of all times, ``at_head`` as its last chunk went forward."""
+
+    most: tuple[int, ...]
+    at_head: tuple[int, ...]
+
+
+def in_flight(plan: Plan, rank: int, weights: Sequence[float]) -> InFlight:
+    """Return how many micro-batches a pipeline rank holds when it holds the most bytes.
 
     ``weights`` is what one micro-batch of each chunk weighs (bytes). With one rank, one micro-batch is in flight.
 
@@ -35,15 +44,20 @@ def in_flight(plan: Plan, rank: int, weights: Sequence[float]) -> tuple[float, t
     >>> from tokenwire.model import preset
     >>> arch = preset("gpt2", 50257)
     >>> plan = resolve(read_plan({"pp": 4}), TrainingConfig(global_batch=16, micro_batch=1), arch, 4)
-    >>> [in_flight(plan, rank, [1.0])[1] for rank in range(4)]
+    >>> [in_flight(plan, rank, [1.0]).most for rank in range(4)]
     [(4,), (3,), (2,), (1,)]
     """
     if plan.pp == 1:
-        return sum(weights), tuple(1 for _ in weights)
+        once = tuple(1 for _ in weights)
+        return InFlight(once, once)
     group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) or plan.pp
-    counts = _held(schedule_name(plan), plan.pp, _enough(plan.micro_batches, plan.pp, group), plan.vpp, group, rank)
-    best = max(counts, key=lambda held: sum(n * w for n, w in zip(held, weights, strict=False)))
-    return sum(n * w for n, w in zip(best, weights, strict=False)), best
+    states = _held(schedule_name(plan), plan.pp, _enough(plan.micro_batches, plan.pp, group), plan.vpp, group, rank)
+
+    def heaviest(chunks: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+        return max((held for _, held in chunks), key=lambda held: sum(n * w for n, w in zip(held, weights, strict=False)))
+
+    last = len(weights) - 1
+    return InFlight(heaviest(states), heaviest([state for state in states if state[0] == last] or states))
 
 
 def _enough(micro_batches: int, ranks: int, group: int) -> int:
@@ -53,7 +67,8 @@ def _enough(micro_batches: int, ranks: int, group: int) -> int:
 
 
 @lru_cache(maxsize=512)
-def _held(name: str, ranks: int, micro_batches: int, chunks: int, group: int, rank: int) -> tuple[tuple[int, ...], ...]:
+def _held(name: str, ranks: int, micro_batches: int, chunks: int, group: int, rank: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    # Each forward's chunk, and what is held of each chunk after it.
     if name == "interleaved-1f1b":
         order = interleaved(ranks, micro_batches, chunks, group).ranks[rank]
     else:
@@ -67,5 +82,5 @@ def _held(name: str, ranks: int, micro_batches: int, chunks: int, group: int, ra
         chunk = places[action.stage, action.direction]
         now[chunk] += {"F": 1, "B": -1, "I": 0, "W": -1}[action.kind]
         if action.kind == "F":
-            seen.add(tuple(now[i] for i in range(len(places))))
+            seen.add((chunk, tuple(now[i] for i in range(len(places)))))
     return tuple(seen)

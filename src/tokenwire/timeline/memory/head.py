@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.layers import layer_activations
 from tokenwire.timeline.memory.part import AT_HEAD, STANDING, Part
 
 CROSS_ENTROPY = "megatron-core 0.16.1, tensor_parallel/cross_entropy.py"
@@ -37,6 +38,23 @@ def logits_bytes(frame: Frame) -> tuple[int, str]:
     return e + 8 if e < 4 else 8, "logits, in fp32, and the softmax"
 
 
+def next_tokens(frame: Frame, stage: Stage) -> Iterator[Part]:
+    """Yield what the layers of multi-token prediction keep: norms, the product of both, a layer like the last, logits and loss."""
+    arch, plan = frame.arch, frame.plan
+    if not (arch.mtp_layers and stage.has_head):
+        return
+    n, source = arch.mtp_layers, "megatron-core 0.16.1, transformer/multi_token_prediction.py"
+    # With several chunks most is held when the last one, which these belong to, holds none.
+    standing = STANDING if len(stage.chunks) == 1 else AT_HEAD
+    for one in layer_activations(frame, arch.layers[-1]).saved:
+        yield frame.part("activations", f"multi-token prediction: {one.what}", f"{n}·({one.formula})", n * one.size, moments=standing, source=source)
+    yield frame.part("activations", "multi-token prediction: inputs of its norms, of their product, its final norm", f"{n}·6·T'·h·e",
+                     n * 6 * frame.residual, moments=standing, source=source)  # fmt: skip
+    each = frame.item if frame.option("cross_entropy_fusion_impl") == "te" else 4
+    yield frame.part("head", "multi-token prediction: softmax of its logits", f"{n}·{each}·T·V'/t",
+                     n * each * frame.tokens * plan.vocabulary_size // plan.tp, moments=standing, source=source)  # fmt: skip
+
+
 def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     """Yield what stands at the loss of one micro-batch on the last stage, and as the head's product goes backward."""
     if not stage.has_head:
@@ -52,6 +70,6 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     whole = frame.tokens * arch.hidden_size * e
     formula, size = ("T·h·e+T'·h·e", whole + frame.residual) if plan.sequence_parallel else ("T·h·e", whole)
     yield frame.part("head", "gradient of the head's input", formula, size, moments=("head",), source=LAYERS)
-    if not (frame.dialect == "megatron" and frame.software.gradient_accumulation_fusion):
+    if not (frame.dialect == "megatron" and frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders):
         yield frame.part("head", "gradient of the head's weight, before it is added", "V'/t·h·e", plan.vocabulary_size // plan.tp * arch.hidden_size * e,
                          moments=("head",), source=LAYERS)  # fmt: skip

@@ -12,6 +12,7 @@ ALWAYS: tuple[Moment, ...] = ("between", "forward", "loss", "head", "backward", 
 STANDING: tuple[Moment, ...] = ("forward", "loss", "head", "backward")
 """Moments at which the activations of all micro-batches in flight stand."""
 AT_HEAD: tuple[Moment, ...] = ("loss", "head")
+AWAY_FROM_HEAD: tuple[Moment, ...] = ("forward", "backward")
 MOMENTS: dict[Moment, str] = {
     "between": "between two steps",
     "forward": "as the forward of the last layer ends, with the most micro-batches in flight",

@@ -12,8 +12,8 @@ from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.memory.buffers import buffers, placeholders, workspaces
 from tokenwire.timeline.memory.flight import in_flight
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.head import embedding, head
-from tokenwire.timeline.memory.part import MOMENTS, Moment, Part
+from tokenwire.timeline.memory.head import embedding, head, next_tokens
+from tokenwire.timeline.memory.part import AT_HEAD, AWAY_FROM_HEAD, MOMENTS, STANDING, Moment, Part
 from tokenwire.timeline.memory.passing import activations, passing
 from tokenwire.timeline.memory.software import Software
 from tokenwire.timeline.memory.states import states
@@ -124,14 +124,16 @@ def peak_by_stage(arch: Architecture, plan: Plan, gpu: str = "") -> tuple[int, .
 def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
     yield from states(frame, stage)
     chunks = [activations(frame, chunk) for chunk in stage.chunks]
-    _, held = in_flight(frame.plan, stage.index, [float(sum(p.size for p in chunk)) for chunk in chunks])
-    for number, (count, chunk) in enumerate(zip(held, chunks, strict=False)):
+    held = in_flight(frame.plan, stage.index, [float(sum(p.size for p in chunk)) for chunk in chunks])
+    for number, (most, at_head, chunk) in enumerate(zip(held.most, held.at_head, chunks, strict=False)):
         name = f"chunk {number}: " if len(chunks) > 1 else ""
-        for part in chunk:
-            yield Part(part.kind, f"{name}{part.what}, {count} micro-batches", count * part.size, part.moments,
-                       f"{count}·{part.formula}", f"{count}·{part.values}", part.source)  # fmt: skip
-    yield from embedding(frame, stage, held[0] if held else 0)
+        for count, moments in ((most, STANDING),) if most == at_head else ((most, AWAY_FROM_HEAD), (at_head, AT_HEAD)):
+            for part in chunk if count else ():
+                yield Part(part.kind, f"{name}{part.what}, {count} micro-batches", count * part.size, moments,
+                           f"{count}·{part.formula}", f"{count}·{part.values}", part.source)  # fmt: skip
+    yield from embedding(frame, stage, held.most[0] if held.most else 0)
     yield from head(frame, stage)
+    yield from next_tokens(frame, stage)
     yield from passing(frame, stage)
     yield from buffers(frame, stage)
     yield from placeholders(frame, stage)

@@ -21,7 +21,7 @@ class Software(Section):
 
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
-    says it alone). ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
+    says it alone). ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
     gpu: str = ""
@@ -36,6 +36,24 @@ class Software(Section):
     masked_softmax_fusion: bool = True
     expandable_segments: bool = False
     fp8: bool = False
+    torch: str = Field(default="2.10", pattern=r"^\d{1,3}\.\d{1,3}$")
+    transformer_engine: str = Field(default="2.11", pattern=r"^\d{1,3}\.\d{1,3}$")
+
+    @property
+    def torch_workspace(self) -> int:
+        """Return the bytes of one workspace of torch's cuBLAS handles: 32 MiB on Hopper, else :4096:2:16:8.
+
+        aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize; after 2.10 Blackwell is as Hopper.
+        """
+        if self.deterministic_mode or self.cublas_workspace == "deterministic":
+            return 32 * MIB
+        large = self.facts.capability == 9 or (self.facts.capability > 9 and _version(self.torch) > (2, 10))
+        return 32 * MIB if large else 2 * 4 * MIB + 8 * 16 * 1024
+
+    @property
+    def keeps_placeholders(self) -> bool:
+        """Return whether gradients handed to autograd in place of the real ones are kept (Transformer Engine from 2.3 on)."""
+        return _version(self.transformer_engine) >= (2, 3)
 
     @property
     def facts(self) -> GpuFacts:
@@ -61,14 +79,6 @@ class GpuFacts:
     source: str
 
     @property
-    def torch_workspace(self) -> int:
-        """Return the bytes of one workspace of torch's cuBLAS handles: 32 MiB on Hopper, else :4096:2:16:8.
-
-        torch 2.10, aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize; later versions count Blackwell as Hopper.
-        """
-        return 32 * MIB if self.capability == 9 else 2 * 4 * MIB + 8 * 16 * 1024
-
-    @property
     def engine_workspace(self) -> int:
         """Return the bytes of Transformer Engine's cuBLAS workspace (pytorch/cpp_extensions/gemm.py: 32 MiB from Hopper on)."""
         return 32 * MIB if self.capability >= 9 else 4 * MIB
@@ -83,3 +93,8 @@ def gpu_facts(name: str) -> GpuFacts:
     """
     facts = named_facts(name)
     return GpuFacts(name, parse_bytes(facts["memory"]), facts["capability"], facts["fused_attention"], SOURCE)
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")
+    return int(major), int(minor)
