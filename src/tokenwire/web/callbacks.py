@@ -8,12 +8,14 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx
 
 from tokenwire.errors import InputError
 from tokenwire.web import shell
-from tokenwire.web.making import Pages
+from tokenwire.web.making import PATIENCE, Pages
 from tokenwire.web.rooms import ROOMS
 from tokenwire.web.state import State as Address
 from tokenwire.web.state import read
 
 FIRST = next(iter(ROOMS))
+POLLING = 0.3
+"""Seconds that each later look at long work waits."""
 
 
 def register(app: Dash, pages: Pages) -> None:
@@ -24,7 +26,7 @@ def register(app: Dash, pages: Pages) -> None:
         Input("url", "pathname"), Input("url", "search"), Input("poll", "n_intervals"),
     )  # fmt: skip
     def show(pathname: str | None, search: str | None, polls: int | None) -> tuple[Any, Any, Any, bool]:
-        return answer(pages, pathname or "/", search or "")
+        return answer(pages, pathname or "/", search or "", POLLING if ctx.triggered_id == "poll" else PATIENCE)
 
     @app.callback(
         Output({"field": MATCH}, "error"), Input({"field": MATCH}, "value"), State("url", "pathname"), State("url", "search"),
@@ -60,7 +62,7 @@ def page_of(pathname: str) -> str:
     return name if name in ROOMS else ""
 
 
-def answer(pages: Pages, pathname: str, search: str) -> tuple[Any, Any, Any, bool]:
+def answer(pages: Pages, pathname: str, search: str, patience: float = PATIENCE) -> tuple[Any, Any, Any, bool]:
     """Return the page of an address, its menu, its bar, and whether there is nothing to wait for."""
     page = page_of(pathname)
     try:
@@ -70,7 +72,7 @@ def answer(pages: Pages, pathname: str, search: str) -> tuple[Any, Any, Any, boo
     except InputError as error:
         bare = Address()
         return shell.lost(str(error)), shell.menu("", bare), [], True
-    made = pages.page(page, state)
+    made = pages.page(page, state, patience)
     fields = pages.fields(page, state) if made.error else []
     return shell.shown(page, state, made, fields), shell.menu(page, state), shell.bar(page, state), made.running is None
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tokenwire.errors import InputError
+from tokenwire.report.scenes.packet import packets_of
 from tokenwire.web.making import Pages, exists
 from tokenwire.web.state import read
+from tokenwire.web.view import View
+
+LARGEST_MESSAGE = 1 << 28
+"""Bytes of the largest message that is given as a capture."""
 
 
 def register(server: Any, pages: Pages) -> None:
@@ -22,3 +28,26 @@ def register(server: Any, pages: Pages) -> None:
         except InputError as error:
             return Response(f"{error}\n", 400, mimetype="text/plain")
         return Response(text, mimetype="text/csv", headers={"Content-Disposition": f'attachment; filename="{page}-{table}.csv"'})
+
+    @server.get("/pcap")
+    def pcap() -> Any:
+        from tokenwire.wire.capture import link_type, records
+        from tokenwire.wire.capture.writing import file_header
+
+        try:
+            walk = View("packet", read(request.query_string.decode("latin-1")), pages.journeys).walk
+            message = walk.journey.carried(walk.followed)
+            if message is not None and message.message_bytes > LARGEST_MESSAGE:
+                raise InputError("the capture", rule=f"is of {message.message_bytes:,} B: at most {LARGEST_MESSAGE:,} B are given here", nearest="tokenwire walk --pcap FILE")
+            packets = packets_of(walk)
+            first = next(packets)
+        except InputError as error:
+            return Response(f"{error}\n", 400, mimetype="text/plain")
+        link = link_type(walk.journey.config.wire.transport)
+
+        def chunks() -> Any:
+            yield file_header(link)
+            for chunk in records(itertools.chain([first], packets), link=link):
+                yield bytes(chunk)
+
+        return Response(chunks(), mimetype="application/vnd.tcpdump.pcap", headers={"Content-Disposition": 'attachment; filename="message.pcap"'})

@@ -23,6 +23,10 @@ ROOMS: dict[str, Room] = {
     "model": Room("Model", "What the vector passes through: layers, their tensors, their parameters."),
     "plan": Room("Plan", "No GPU holds it all: who holds what, and who forms a group with whom."),
     "step": Room("Step", "What is said in one training step: every call, with its formula."),
+    "collective": Room("Collective", "How it is said: one call as messages between ranks, round by round."),
+    "fabric": Room("Fabric", "Where it goes: devices, links, and the bytes of a step on each."),
+    "flows": Room("Flows", "Who talks to whom, and who is in whose way."),
+    "packet": Room("Packet", "The packet that carries the token, byte by byte, down to the bits on the wire."),
 }
 
 

@@ -20,14 +20,19 @@ NUMBERS = 4
 """Numbers of the token whose bits are drawn."""
 
 
-def facts(walk: Walk) -> dict[str, Any]:
-    """Return the message, the place of the token in it, the packet's bytes and fields, and the bits on the lane."""
+def facts(walk: Walk, index: int | None = None) -> dict[str, Any]:
+    """Return the message, the place of the token in it, the packet's bytes and fields, and the bits on the lane.
+
+    ``index`` is a packet of the message (None: that in which the token begins); ``in_payload`` is None in one without its beginning.
+    Raises ``InputError`` for a packet that the message has not.
+    """
     journey, token = walk.journey, walk.followed
     message = journey.carried(token)
     if message is None:
         return {"token": walk.token_text, "message": None}
-    made = packet_of(journey, message)
     found = find(message.offset, message.message_bytes, journey.config.wire)
+    made = packet_of(journey, message) if index is None else packet_at(journey, message, index)
+    begins = made.place.index == found.place.index
     sizes = framing(message.message_bytes, journey.config.wire)
     per_node = journey.fabric().gpus_per_node
     crosses = message.source // per_node != message.target // per_node
@@ -42,7 +47,8 @@ def facts(walk: Walk) -> dict[str, Any]:
         },
         "framing": sizes.as_dict(),
         "packet": {
-            **made.as_dict(), "index": found.place.index, "in_payload": found.in_payload, "in_frame": found.in_frame,
+            **made.as_dict(), "index": made.place.index, "in_payload": found.in_payload if begins else None,
+            "in_frame": found.in_frame if begins else None, "token_index": found.place.index,
             "header_bytes": made.payload_offset, "frame_bytes": len(made.data),
         },
         "numbers": _numbers(message),
@@ -53,6 +59,14 @@ def facts(walk: Walk) -> dict[str, Any]:
 def packet_of(journey: Journey, message: Carried) -> Packet:
     """Return the packet that carries the first byte of the token, with the message's own bytes."""
     return _at(journey, message, find(message.offset, message.message_bytes, journey.config.wire).place)
+
+
+def packet_at(journey: Journey, message: Carried, index: int) -> Packet:
+    """Return a packet of the message. Raises ``InputError`` for one that it has not."""
+    packets = packet_count(message.message_bytes, journey.config.wire)
+    if not 0 <= index < packets:
+        raise InputError(f"packet {index:,}", rule=f"the message has packets 0 to {packets - 1:,}", nearest=str(min(max(index, 0), packets - 1)))
+    return _at(journey, message, place_of(message.message_bytes, journey.config.wire, index))
 
 
 def packets_of(walk: Walk) -> Iterator[tuple[int, Packet]]:

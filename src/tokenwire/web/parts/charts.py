@@ -29,15 +29,19 @@ CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["
 def chart(
     view: View, name: str, title: str, traces: Sequence[dict[str, Any]], frame: pl.DataFrame, columns: Sequence[Column], *,
     layout: dict[str, Any] | None = None, height: int = 300, note: str = "", zoomable: bool = False,
+    frames: Sequence[dict[str, Any]] = (), opened: bool = False,
 ) -> html.Section:  # fmt: skip
     """Return a chart of a page. A point whose ``customdata`` is an address goes there when it is clicked."""
     view.tables[name] = frame
-    figure = {"data": list(traces), "layout": {**_LAYOUT, "height": height, "dragmode": "zoom" if zoomable else False, **(layout or {})}}
+    columns = [column for column in columns if column.field in frame.columns]
+    figure: dict[str, Any] = {"data": list(traces), "layout": {**_LAYOUT, "height": height, "dragmode": "zoom" if zoomable else False, **(layout or {})}}
+    if frames:
+        figure["frames"] = list(frames)
     graph = dcc.Graph(id={"graph": f"{view.page}-{name}"}, figure=figure, config=CONFIG, style={"height": height})
     data = html.Details([
         html.Summary("The data as a table"),
         whole(view, frame.head(DATA_ROWS), columns, None, f"{title}: data"),
         *([html.P(f"The first {DATA_ROWS} of {len(frame):,} rows; the CSV has all.", className="note")] if len(frame) > DATA_ROWS else []),
-    ], className="data")  # fmt: skip
+    ], className="data", open=opened)  # fmt: skip
     drawn = html.Figure([graph, html.Figcaption(f"Chart: {title}.", className="unseen")])
     return titled(view, name, title, html.Div([drawn, data]), note)
