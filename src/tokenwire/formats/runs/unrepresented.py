@@ -7,7 +7,6 @@ from typing import Any
 
 UNSAID = {
     "use-megatron-fsdp": "Megatron's own FSDP, whose buffers are not modelled here",
-    "pipeline-model-parallel-layout": "a pipeline laid out by hand",
     "hybrid-layer-pattern": "layers of state-space and attention in a pattern of its own",
     "hybrid-override-pattern": "layers of state-space and attention in a pattern of its own",
     "encoder-num-layers": "an encoder and a decoder (T5)",
@@ -16,9 +15,6 @@ UNSAID = {
     "perform-rl-step": "reinforcement learning: inference and training share the memory",
     "fine-grained-activation-offloading": "activations moved to the host",
     "cuda-graph-impl": "CUDA graphs, whose private pools are not modelled here",
-    "defer-embedding-wgrad-compute": "weight gradients of the head that are put off",
-    "fp8-param-gather": "parameters that are kept in fp8",
-    "overlap-moe-expert-parallel-comm": "two micro-batches of experts in flight at once",
 }
 """Argument: why a run that has it is not said."""
 
@@ -38,5 +34,7 @@ def _found(args: Mapping[str, Any], family: str) -> Iterator[str]:
             yield f"{name}: {why}"
     if family == "bert":
         yield "bert: an encoder with heads of its own"
-    if args.get("optimizer") not in (None, "adam"):
+    if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
+    if args.get("optimizer") == "muon" and "use-distributed-optimizer" in args:
+        yield "use-distributed-optimizer with muon: which rank holds which layer's state is not modelled here"

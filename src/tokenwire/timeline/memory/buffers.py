@@ -22,6 +22,7 @@ from tokenwire.timeline.memory.states import local_elements
 
 HANDLES = 2
 GROUPED_STREAMS = 4
+OVERLAP_STREAMS = 3
 TORCH = "pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp"
 ENGINE = "NVIDIA/TransformerEngine, transformer_engine/pytorch/cpp_extensions/gemm.py"
 
@@ -37,6 +38,9 @@ def workspaces(frame: Frame, stage: Stage) -> Iterator[Part]:
     if engine or (experts and frame.dialect == "megatron"):
         # The router's product goes through Transformer Engine whatever runs the rest (transformer/moe/moe_utils.py).
         yield frame.part("workspaces", "cuBLAS of Transformer Engine", "w", facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)
+        if engine and frame.option("tp_comm_overlap") and software.keeps_placeholders:
+            yield frame.part("workspaces", "cuBLAS of Transformer Engine beside overlapped calls", f"{OVERLAP_STREAMS}·w",
+                             OVERLAP_STREAMS * facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)  # fmt: skip
         if experts and engine and frame.option("moe_grouped_gemm"):
             yield frame.part("workspaces", "cuBLAS of Transformer Engine's grouped products", f"{GROUPED_STREAMS}·w",
                              GROUPED_STREAMS * facts.engine_workspace, more={"w": facts.engine_workspace}, source=ENGINE)  # fmt: skip

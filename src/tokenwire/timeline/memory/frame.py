@@ -35,6 +35,11 @@ class Frame:
         return int(ITEM_BYTES["bf16" if precision == "fp8" else precision])
 
     @property
+    def fp8(self) -> bool:
+        """Return whether products run in fp8."""
+        return self.software.fp8 or self.plan.training.precision == "fp8"
+
+    @property
     def dialect(self) -> str:
         """Return the framework's name."""
         return self.plan.config.dialect

@@ -14,6 +14,7 @@ from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layers import layer_activations
 from tokenwire.timeline.memory.part import AT_HEAD, STANDING, Part
+from tokenwire.timeline.memory.states import has_next_tokens
 
 CROSS_ENTROPY = "megatron-core 0.16.1, tensor_parallel/cross_entropy.py"
 LAYERS = "megatron-core 0.16.1, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication"
@@ -41,7 +42,7 @@ def logits_bytes(frame: Frame) -> tuple[int, str]:
 def next_tokens(frame: Frame, stage: Stage) -> Iterator[Part]:
     """Yield what the layers of multi-token prediction keep: norms, the product of both, a layer like the last, logits and loss."""
     arch, plan = frame.arch, frame.plan
-    if not (arch.mtp_layers and stage.has_head):
+    if not has_next_tokens(frame, stage):
         return
     n, source = arch.mtp_layers, "megatron-core 0.16.1, transformer/multi_token_prediction.py"
     # With several chunks most is held when the last one, which these belong to, holds none.
@@ -66,6 +67,11 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     each, why = logits_bytes(frame)
     logits = frame.tokens * plan.vocabulary_size // plan.tp
     yield frame.part("head", why, f"{each}·T·V'/t", logits * each, moments=("loss",), source=CROSS_ENTROPY)
+    if frame.software.defer_embedding_wgrad_compute:
+        held = plan.micro_batches - 1
+        held = min(held, frame.software.wgrad_deferral_limit or held)
+        yield frame.part("head", "gradients of logits and inputs of the head, put off", "n·(T·V'/t·e+T'·h·e)", held * (logits * e + frame.residual),
+                         moments=AT_HEAD, more={"n": held}, source=f"{LAYERS} (wgrad_deferral_limit)")  # fmt: skip
     yield frame.part("head", "gradient of the logits", "T·V'/t·e", logits * e, moments=("head",), source=CROSS_ENTROPY)
     whole = frame.tokens * arch.hidden_size * e
     formula, size = ("T·h·e+T'·h·e", whole + frame.residual) if plan.sequence_parallel else ("T·h·e", whole)

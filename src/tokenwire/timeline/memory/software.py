@@ -36,6 +36,9 @@ class Software(Section):
     masked_softmax_fusion: bool = True
     expandable_segments: bool = False
     fp8: bool = False
+    optimizer: Literal["adam", "muon"] = "adam"
+    defer_embedding_wgrad_compute: bool = False
+    wgrad_deferral_limit: int = Field(default=0, ge=0)
     torch: str = Field(default="2.10", pattern=r"^\d{1,3}\.\d{1,3}$")
     transformer_engine: str = Field(default="2.11", pattern=r"^\d{1,3}\.\d{1,3}$")
 

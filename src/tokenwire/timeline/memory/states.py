@@ -23,12 +23,17 @@ SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandar
 _MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
 
 
+PRODUCTS = ("mixer", "feed_forward", "shared_experts", "experts", "mtp")
+"""Parts whose matrices multiply activations inside layers: those that run in fp8, and that Muon updates."""
+
+
 @dataclass(frozen=True)
 class Held:
-    """The tensors of one kind on a rank: elements of each, dense or of experts."""
+    """The tensors of one kind on a rank: elements of each, dense or of experts; ``products`` are those of matrices inside layers."""
 
     name: str
     elements: tuple[int, ...]
+    products: int = 0
 
     @property
     def total(self) -> int:
@@ -38,24 +43,30 @@ class Held:
 
 def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     """Return what a rank of a stage holds, the dense parameters and those of its experts."""
-    dense: list[int] = []
-    experts: list[int] = []
-    for tensor in tensors(frame.arch, "megatron"):
-        if _on_stage(frame, tensor, stage):
-            (experts if tensor.part == "experts" else dense).append(local_elements(frame, tensor))
-    parts = (Held("dense", tuple(dense)), Held("experts", tuple(experts)))
-    return tuple(part for part in parts if part.elements)
+    here = [tensor for tensor in tensors(frame.arch, "megatron") if _on_stage(frame, tensor, stage)]
+    parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
+    return tuple(
+        Held(name, tuple(local_elements(frame, x) for x in some),
+             sum(local_elements(frame, x) for x in some if x.part in PRODUCTS and len(x.shape) > 1))
+        for name, some in parts if some
+    )  # fmt: skip
 
 
 def _on_stage(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
     if tensor.layer is not None:
-        # Layers of multi-token prediction stand behind the last layer, before the head.
-        return tensor.layer in stage.layers or (tensor.layer >= len(frame.arch.layers) and stage.has_head)
+        return tensor.layer in stage.layers or (tensor.layer >= len(frame.arch.layers) and has_next_tokens(frame, stage))
     if tensor.part in ("final_norm", "head"):
         return stage.has_head
-    # A tied head, and the layers of multi-token prediction, need the table of tokens on the last stage too.
-    second = tensor.name == "embedding.weight" and stage.has_head and (frame.arch.tied_embeddings or frame.arch.mtp_layers > 0)
+    # A tied head, and the layers of multi-token prediction, need the table of tokens too.
+    second = tensor.name == "embedding.weight" and ((stage.has_head and frame.arch.tied_embeddings) or has_next_tokens(frame, stage))
     return stage.has_embedding or second
+
+
+def has_next_tokens(frame: Frame, stage: Stage) -> bool:
+    """Return whether the layers of multi-token prediction stand on a stage: where the plan puts them, else before the head."""
+    if not frame.arch.mtp_layers:
+        return False
+    return stage.has_next_tokens or (stage.has_head and not any(one.has_next_tokens for one in frame.plan.stages))
 
 
 def local_elements(frame: Frame, tensor: Tensor) -> int:
@@ -95,13 +106,27 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     def each(size: int) -> int:
         return sum(rounded(elements * size) for elements in part.elements)
 
-    weights = counted(P * frame.item, expandable=expandable) if sharded else each(frame.item)
-    yield _state(frame, "weights", f"weights, {part.name}", f"{frame.item}·P", weights, more)
+    # Parameters gathered in fp8 are kept in it, on Hopper with their transpose (TransformerEngine, pytorch/tensor/float8_tensor.py).
+    copies = 1 + (frame.software.facts.capability == 9)
+    if frame.fp8 and frame.option("fp8_param_gather"):
+        size = frame.item * (P - part.products) + copies * part.products
+        yield _state(frame, "weights", f"weights, {part.name}, products in fp8", f"{frame.item}·(P-n)+{copies}·n", size, {**more, "n": part.products})
+    else:
+        weights = counted(P * frame.item, expandable=expandable) if sharded else each(frame.item)
+        yield _state(frame, "weights", f"weights, {part.name}", f"{frame.item}·P", weights, more)
+        if frame.fp8:
+            yield frame.part("weights", f"fp8 copies of weights, {part.name}", f"{copies}·n", copies * part.products, more={"n": part.products},
+                             source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py, get_weight_workspace")  # fmt: skip
     buffer = counted(P * gradient, expandable=expandable)
     yield _state(frame, "gradients", f"gradients, {part.name}", f"{gradient}·P", buffer, more)
     mixed = training.precision != "fp32"
     state = 4 * moments + (4 if mixed else 0)
     size = state * P // N if sharded else each(4) * (state // 4)
+    if frame.software.optimizer == "muon":
+        # One moment of what it updates, Adam's two of the rest.
+        yield _state(frame, "optimizer", f"optimizer state, {part.name}, of Muon and of Adam", "8·n+12·(P-n)", 12 * P - 4 * part.products,
+                     {**more, "n": part.products})  # fmt: skip
+        return
     yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P/N" if sharded else f"{state}·P", size, more)
     if training.precision == "fp16" and gradient != 4:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
