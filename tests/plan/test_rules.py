@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ CASES: list[tuple[Architecture, int, dict[str, Any], dict[str, Any], str, str]] 
     (gpt(6), 8, {"pp": 4}, {}, "must divide the 6 layers", "pp = 2"),
     (gpt(6), 8, {"pp": 2, "vpp": 2}, {}, "must divide the 3 layers of a stage", "vpp = 1"),
     (gpt(), 8, {"vpp": 2}, {}, "pp must be greater than 1", "vpp = 1"),
-    (gpt(8), 8, {"pp": 4, "vpp": 2}, {"global_batch": 4}, "multiple of 4", "global_batch = 8"),
+    (gpt(8), 8, {"pp": 4, "vpp": 2}, {"global_batch": 10}, "multiple of 4", "global_batch = 8"),
+    (gpt(8), 8, {"pp": 4, "vpp": 2}, {"global_batch": 4}, "at most the 2 that there are", "vpp = 1"),
+    (gpt(8), 8, {"pp": 2, "vpp": 2, "microbatch_group_size_per_vp_stage": 4}, {"global_batch": 12}, "in groups of 4", "stage = 3"),
     (gpt(6), 8, {"pp": 4, "decoder_first_pipeline_num_layers": 2}, {}, "4 layers left", "num_layers = 3"),
     (gpt(6), 8, {"pp": 2, "decoder_first_pipeline_num_layers": 2, "account_for_loss_in_pipeline_split": True}, {},
      "cannot go with", "account_for_loss_in_pipeline_split = false"),
@@ -42,7 +45,48 @@ CASES: list[tuple[Architecture, int, dict[str, Any], dict[str, Any], str, str]] 
     (gpt(), 8, {"recompute_granularity": "full", "recompute_method": "uniform"}, {}, "needs recompute_num_layers", "recompute_num_layers = 1"),
     (gpt(), 8, {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 3}, {},
      "must divide the 4 layers", "recompute_num_layers = 2"),
-    (gpt(), 8, {"cp": 8, "tp": 1, "cp_comm_type": "a2a+p2p"}, {}, "two sizes whose product", ""),
+    (gpt(), 8, {"cp": 8, "tp": 1, "cp_comm_type": "a2a+p2p"}, {}, "two sizes whose product", "sizes = [2, 4]"),
+    # Layouts of the pipeline.
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|ttL"}, {}, "has 5 layers (t), and the model has 6", '"Et*3|t*3L"'),
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|tttX"}, {}, "'X' is none of its letters", '"Et*3|t*3L"'),
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "t*999999999"}, {}, "more than 100,000 layers", '"Et*3|t*3L"'),
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Et|tt|tttL"}, {}, "must divide its 3 stages", '"Et*3|t*3L"'),
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "ttt|tttL"}, {}, "must begin with the embedding", '"Et*3|t*3L"'),
+    (gpt(6), 8, {"pp": 2, "vpp": 3, "pipeline_model_parallel_layout": "Ettt|tttL"}, {}, "not vpp = 3", '"Et|t|t|t|t|tL"'),
+    (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|tttL", "decoder_last_pipeline_num_layers": 3}, {},
+     "cannot go with pipeline_model_parallel_layout", "no decoder_last_pipeline_num_layers"),
+    (llama(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|tttmL"}, {}, "has 1 layers of multi-token", '"Et*3|t*3L"'),
+    (llama(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ett|ttm|tL|t", "mtp_num_layers": 1}, {}, "must begin with", '"Ett|tt|t|tmL"'),
+    (llama(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ett|tm|tt|tL", "mtp_num_layers": 1}, {}, "stand after all others", '"Ett|tt|t|tmL"'),
+    (llama(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ett|tttt|m|mL", "mtp_num_layers": 2}, {}, "on the same stage", '"Ett|tt|t|tmmL"'),
+    # Recomputation.
+    (gpt(), 8, {"recompute_granularity": "selective", "recompute_num_layers": 1}, {}, "goes by modules", "no recompute_num_layers"),
+    (gpt(), 8, {"recompute_granularity": "selective", "recompute_modules": ["mlpp"]}, {}, "mlpp is none of", '["core_attn"]'),
+    (gpt(), 8, {"recompute_granularity": "selective", "recompute_modules": ["moe_act", "mlp"]}, {}, "needs moe_grouped_gemm", '["mlp"]'),
+    (gpt(), 8, {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]}, {}, "is of latent attention", '["core_attn"]'),
+    (gpt(), 8, {"distribute_saved_activations": True, "tp": 2}, {}, "needs tp above 1 and full", "false"),
+    # Multi-token prediction, positions.
+    (gpt(), 8, {"mtp_num_layers": 1}, {}, "rotary positions or none", "no mtp_num_layers"),
+    (gpt(), 8, {}, {"sequence_length": 128}, "64 learned positions", "sequence_length = 64"),
+    # Context parallelism.
+    (llama(), 8, {"cp": 8, "cp_comm_type": "a2a"}, {}, "to divide the 4 KV heads", "cp = 4"),
+    (llama(window=16), 8, {"cp": 2}, {}, "a window goes with a2a and all_gather only", '"all_gather"'),
+    (llama(sinks=True), 8, {"cp": 2, "cp_comm_type": "all_gather"}, {}, "sinks goes with a2a only", '"a2a"'),
+    # Experts.
+    (llama(experts=E6), 8, {"variable_seq_lengths": True, "pp": 2}, {}, "moe_token_dispatcher_type", "variable_seq_lengths = false"),
+    (llama(experts=E6), 8, {"moe_token_dispatcher_type": "flex"}, {}, "flex needs etp·ep above 1", '"alltoall"'),
+    (llama(experts=E6), 8, {"moe_pad_expert_input_to_capacity": True}, {}, "needs moe_expert_capacity_factor", "= false"),
+    (llama(experts=E6), 8, {"moe_router_load_balancing_type": "sinkhorn", "moe_aux_loss_coeff": 0.1}, {}, "auxiliary loss", '"none"'),
+    # fp8.
+    (gpt(), 8, {"fp8_param_gather": True}, {}, 'needs training.precision = "fp8"', "fp8_param_gather = false"),
+    (gpt(), 8, {"fp8_param_gather": True}, {"precision": "fp8"}, "needs use_distributed_optimizer", "fp8_param_gather = false"),
+    (gpt(), 8, {"first_last_layers_bf16": True}, {"precision": "fp8"}, "does not go with delayed scaling", "first_last_layers_bf16 = false"),
+    (gpt(), 8, {"first_last_layers_bf16": True, "fp8_recipe": "tensorwise", "num_layers_at_end_in_bf16": 5}, {"precision": "fp8"},
+     "at most the 4 layers", "num_layers_at_end_in_bf16 = 4"),
+    (gpt(), 8, {"fp8_param_gather": True, "fp8_recipe": "mxfp8", "use_distributed_optimizer": True}, {"precision": "fp8"},
+     "in the buffer of the gradients only", "reuse_grad_buf_for_mxfp8_param_ag = true"),
+    (gpt(), 8, {"fp8_recipe": "mxfp8"}, {"precision": "fp8", "sequence_length": 48}, "48 rows of a rank", "sequence_length = 32"),
+    (gpt(), 8, {"tp_comm_overlap": True}, {}, "needs sequence_parallel", "tp_comm_overlap = false"),
 ]  # fmt: skip
 
 
@@ -61,12 +105,16 @@ def test_refused(case: Any) -> None:
 
 def _mended(error: InputError, options: dict[str, Any], training: dict[str, Any], arch: Architecture, gpus: int) -> None:
     """Take the nearest value at its word: the plan works then, or another rule is named."""
-    match = re.fullmatch(r"(?:\[(\w+)\] )?(\w+) = (\w+)", error.nearest)
+    if error.nearest.startswith("no "):
+        options = {key: value for key, value in options.items() if key != error.nearest[3:]}
+        resolve(read_plan(options), TrainingConfig(**training), arch, gpus)
+        return
+    match = re.fullmatch(r"(?:\[(\w+)\] )?(\w+) = (.+)", error.nearest)
     if not match:
         assert error.nearest == ""
         return
     section, key, text = match.groups()
-    value: Any = {"true": True, "false": False}.get(text) if text in ("true", "false") else int(text)
+    value = tomllib.loads(f"value = {text}")["value"]
     section = section or error.where.strip("[]")
     if section == "cluster":
         gpus = value
@@ -117,6 +165,6 @@ def test_wrong_values_are_one_line(values: dict[str, Any]) -> None:
 
 
 def test_sequence_parallelism_without_tensor_parallelism_is_turned_off_with_a_note() -> None:
-    plan = resolve(read_plan({"sequence_parallel": True}), TrainingConfig(), gpt(), 8)
+    plan = resolve(read_plan({"sequence_parallel": True}), TrainingConfig(), llama(), 8)
     assert not plan.sequence_parallel
     assert "sequence_parallel is turned off" in plan.notes[0]

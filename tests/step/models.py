@@ -18,10 +18,11 @@ def gpt(layers: int = 4, hidden: int = 64, heads: int = 8, vocabulary: int = 100
 
 def llama(
     layers: int = 4, hidden: int = 64, heads: int = 8, kv_heads: int = 4, vocabulary: int = 1000, tied: bool = False,
-    width: int = 176, qk_norm: bool = False, experts: Experts | None = None, dense_first: int = 0,
+    width: int = 176, qk_norm: bool = False, experts: Experts | None = None, dense_first: int = 0, window: int | None = None,
+    sinks: bool = False,
 ) -> Architecture:  # fmt: skip
     """Return a Llama-like model: RMSNorm, no biases, rotary positions, SwiGLU, grouped KV heads; or with experts."""
-    attention = Attention(heads, kv_heads, hidden // heads, qk_norm="head" if qk_norm else "none")
+    attention = Attention(heads, kv_heads, hidden // heads, qk_norm="head" if qk_norm else "none", window=window, sinks=sinks)
     dense = Layer(attention, FeedForward(width, True))
     rest = dense if experts is None else Layer(attention, experts)
     return Architecture(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.step import test_megatron_agreement as agreement
-from tests.step.models import gpt, llama, plan_of
+from tests.step.models import llama, plan_of
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Experts
 from tokenwire.step import operations
@@ -25,7 +25,6 @@ CASES: list[tuple[Any, int, dict[str, Any], tuple[int, ...], dict[str, Any]]] = 
     (llama(), 8, {"mtp_num_layers": 1, "tp": 2}, (0,), {}),
     (llama(), 8, {"mtp_num_layers": 2, **SP, **DO}, (3,), {}),
     (llama(tied=True), 8, {"mtp_num_layers": 1, **SP, **DO}, (0,), {}),
-    (gpt(), 8, {"mtp_num_layers": 1, **SP}, (0,), {}),
     (llama(), 8, {"mtp_num_layers": 1, **SP, "pp": 2, **DO}, (0, 7), {}),
     (llama(tied=True), 8, {"mtp_num_layers": 1, **SP, "pp": 2}, (0, 7), {}),
     (llama(tied=True), 8, {"mtp_num_layers": 1, "tp": 2, "pp": 2, **DO}, (0, 7), {}),
@@ -36,6 +35,16 @@ CASES: list[tuple[Any, int, dict[str, Any], tuple[int, ...], dict[str, Any]]] = 
     (llama(), 8, {"mtp_num_layers": 1, **DO, "overlap_grad_reduce": True, "ddp_bucket_size": 20000}, (0,), {}),
     (llama(experts=E8), 8, {"mtp_num_layers": 1, **SP, **A2A, **DO, **BIAS}, (0,), {}),
     (llama(experts=E8, dense_first=1), 8, {"mtp_num_layers": 1, **SP, **A2A, "pp": 2}, (0, 7), {}),
+    # Context parallelism: a rank at an end of the group with two, in the middle of one with four.
+    (llama(), 8, {"mtp_num_layers": 1, "cp": 2}, (0, 1), {"micro_batch": 2, "global_batch": 16}),
+    (llama(), 8, {"mtp_num_layers": 2, "cp": 4, **SP}, (2, 5), {}),
+    (llama(), 8, {"mtp_num_layers": 1, "cp": 2, "pp": 2}, (0, 7), {}),
+    # Where a layout says: with the head, before it, with the tied copy in a third place.
+    (llama(), 8, {"mtp_num_layers": 1, "pp": 2, "pipeline_model_parallel_layout": "Ettt|tmL", **DO}, (0, 7), {}),
+    (llama(), 8, {"mtp_num_layers": 1, "pp": 4, "pipeline_model_parallel_layout": "Ett|tt|m|L"}, (0, 3, 5, 7), {}),
+    (llama(), 8, {"mtp_num_layers": 2, "pp": 4, **SP, "pipeline_model_parallel_layout": "Ett|ttm*2||L", **DO}, (0, 3, 5, 7), {}),
+    (llama(tied=True), 8, {"mtp_num_layers": 1, "pp": 4, **SP, "pipeline_model_parallel_layout": "Ett|t|tm|L", **DO}, (0, 3, 5, 7), {}),
+    (llama(), 16, {"mtp_num_layers": 1, "pp": 4, "cp": 2, "pipeline_model_parallel_layout": "Ett|tt|m|L"}, (0, 8, 15), {}),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.step.models import gpt, llama, plan_of
 from tokenwire.measure.dryrun.compare import compare
-from tokenwire.model.architecture import Architecture
+from tokenwire.model.architecture import Architecture, Experts, FeedForward
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
 from tokenwire.step import operations
 
@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 ODD = llama(2, 96, 6, 2, 1001, width=252)
 L2, TIED, GPT = llama(2, width=160), llama(2, width=160, tied=True), gpt(2, tied=False)
 L8 = llama(8, width=160)
+# 8 experts, 2 a token; the second with one dense layer first and an expert that sees every token.
+MOE = llama(3, experts=Experts(8, 2, 96))
+SHARED = llama(4, experts=Experts(8, 2, 96, shared=FeedForward(96, True)), dense_first=1)
 
 # model, GPUs, options, sequences of the global batch, ranks
 CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
@@ -54,6 +57,7 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (L2, 8, {"tp": 2, "set_requires_gradient_sync": False}, 8, (2,)),
     (L2, 8, {"tp": 2, "disable_loss_parallel": True}, 4, (1,)),
     (llama(5), 4, {"tp": 2, "activation_checkpoint_mode": "full"}, 4, (0,)),
+    (llama(5), 4, {"tp": 2, "activation_checkpoint_mode": "full", "early_stop": True}, 4, (0,)),
     (llama(5), 4, {"tp": 2, "activation_checkpoint_mode": "selective"}, 4, (0,)),
     (llama(3), 4, {"tp": 2, "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, 4, (0,)),
     # Pipelines
@@ -74,7 +78,29 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (L8, 16, {"cp": 2, "tp": 2, "pp": 2}, 4, (0, 9)),
     (llama(3), 8, {"cp": 2, "tp": 2, "activation_checkpoint_mode": "full"}, 4, (5,)),
     (L2, 16, {"cp": 4, "data_parallel_replicate_degree": 2, "log_freq": 1}, 4, (5,)),
-]
+    # Norms of queries and keys
+    (llama(2, qk_norm=True), 4, {"tp": 2}, 8, (1,)),
+    # Experts
+    (MOE, 4, {}, 4, (0,)),
+    (MOE, 2, {"tp": 2}, 1, (1,)),
+    (SHARED, 8, {"tp": 2}, 4, (3,)),
+    (MOE, 4, {"ep": 4}, 8, (2,)),
+    (SHARED, 8, {"ep": 2}, 8, (3,)),
+    (MOE, 64, {"ep": 8}, 64, (63,)),
+    (SHARED, 8, {"ep": 4, "data_parallel_replicate_degree": 2, "load_balance_coeff": 0}, 16, (7,)),
+    (MOE, 32, {"ep": 4, "data_parallel_replicate_degree": 2}, 32, (9,)),
+    (SHARED, 8, {"tp": 2, "ep": 4}, 4, (3,)),
+    (SHARED, 16, {"tp": 2, "ep": 4, "etp": 2}, 8, (13,)),
+    (MOE, 8, {"ep": 4, "activation_checkpoint_mode": "full"}, 8, (1,)),
+    (MOE, 8, {"tp": 2, "ep": 4, "etp": 2, "activation_checkpoint_mode": "selective"}, 4, (1,)),
+    (SHARED, 8, {"tp": 2, "ep": 4, "activation_checkpoint_mode": "full", "early_stop": True}, 4, (1,)),
+    (SHARED, 8, {"tp": 2, "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, 4, (1,)),
+    (SHARED, 8, {"cp": 2, "ep": 4}, 4, (6,)),
+    (SHARED, 16, {"cp": 2, "tp": 2, "ep": 8}, 4, (6,)),
+    (SHARED, 8, {"pp": 2, "ep": 4}, 8, (0, 7)),
+    (llama(9, experts=Experts(8, 2, 96)), 16, {"pp": 2, "tp": 2, "ep": 4, "pipeline_parallel_schedule": "Interleaved1F1B",
+                                               "activation_checkpoint_mode": "selective"}, 8, (0, 15)),
+]  # fmt: skip
 
 
 def _plan(arch: Architecture, gpus: int, options: dict[str, Any], batch: int) -> Plan:

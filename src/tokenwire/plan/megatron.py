@@ -35,6 +35,7 @@ LONG_NAMES = {
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "ddp_pad_buckets_for_high_nccl_busbw": "pad_buckets_for_high_nccl_busbw",
     "ddp_average_in_collective": "average_in_collective",
+    "fp8_param": "fp8_param_gather",
 }
 """Megatron's longer or other names of the same option, and the name that this section keeps."""
 
@@ -63,7 +64,6 @@ class MegatronPlan(PlanConfig):
     grad_reduce_in_fp32: bool = False
     average_in_collective: bool = False
     reduce_scatter_with_fp32_accumulation: bool = False
-    fp8_param_gather: bool = False
     clip_grad: float = Field(default=1.0, ge=0)
     log_num_zeros_in_grad: bool = False
     calculate_per_token_loss: bool = False
@@ -73,6 +73,7 @@ class MegatronPlan(PlanConfig):
     decoder_last_pipeline_num_layers: Positive | None = None
     account_for_embedding_in_pipeline_split: bool = False
     account_for_loss_in_pipeline_split: bool = False
+    pipeline_model_parallel_layout: str | tuple[tuple[str, ...], ...] | None = None
     microbatch_group_size_per_vp_stage: Positive | None = None
     variable_seq_lengths: bool = False
 
@@ -86,6 +87,15 @@ class MegatronPlan(PlanConfig):
     recompute_num_layers: Positive | None = None
     recompute_modules: tuple[str, ...] = ("core_attn",)
     distribute_saved_activations: bool = False
+
+    # fp8 (with training.precision = "fp8")
+    fp8_recipe: Literal["delayed", "tensorwise", "mxfp8", "blockwise"] = "delayed"
+    fp8_param_gather: bool = False
+    reuse_grad_buf_for_mxfp8_param_ag: bool = False
+    tp_only_amax_red: bool = False
+    first_last_layers_bf16: bool = False
+    num_layers_at_start_in_bf16: int = Field(default=1, ge=0)
+    num_layers_at_end_in_bf16: int = Field(default=1, ge=0)
 
     # Mixture of experts
     moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"
@@ -103,6 +113,7 @@ class MegatronPlan(PlanConfig):
     moe_expert_capacity_factor: float | None = None
     moe_pad_expert_input_to_capacity: bool = False
     moe_token_drop_policy: Literal["probs", "position"] = "probs"
+    overlap_moe_expert_parallel_comm: bool = False
 
     # Multi-token prediction
     mtp_num_layers: Positive | None = None

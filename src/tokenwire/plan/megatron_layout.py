@@ -7,14 +7,16 @@ ranks are cut into that many consecutive parts.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from functools import partial
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.plan.megatron_pipeline_layout import rows
 from tokenwire.plan.megatron_rules import broken
-from tokenwire.plan.megatron_stages import stages
+from tokenwire.plan.megatron_stages import embedding_stages, stages
 from tokenwire.plan.plan import Plan
 from tokenwire.plan.rules import Choice, hold
 from tokenwire.plan.training import TrainingConfig
@@ -38,8 +40,6 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
     config, notes = _as_megatron_runs_it(config)
     if arch.mtp_layers and config.mtp_num_layers is None:
         notes.append(f"the model's layers of multi-token prediction are left out: plan.mtp_num_layers = {arch.mtp_layers} has them")
-    if config.mtp_num_layers and config.cp > 1:
-        notes.append("the numbers that context-parallel neighbours exchange to shift tokens for multi-token prediction are left out")
     hold(Choice(config, training, gpus), partial(broken, arch=arch))
     t, p, c, e = config.tp, config.pp, config.cp, config.ep
     dp = gpus // (t * p * c)
@@ -55,6 +55,7 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
         sequence_parallel=config.sequence_parallel,
         notes=tuple(notes),
         extra_groups=_hierarchical_context(config, dp),
+        embedding_stages=embedding_stages(config, arch.tied_embeddings),
     )  # fmt: skip
 
 
@@ -76,8 +77,13 @@ def _data(name: str, size: int, config: MegatronPlan) -> tuple[tuple[str, int], 
 
 def _as_megatron_runs_it(config: MegatronPlan) -> tuple[MegatronPlan, list[str]]:
     # Megatron-LM, megatron/training/arguments.py, validate_args: options that it changes by itself.
-    notes, changes = [], {}
+    notes: list[str] = []
+    changes: dict[str, object] = {}
     if config.sequence_parallel and config.tp == 1:
         changes["sequence_parallel"] = False
         notes.append("sequence_parallel is turned off: Megatron does so where tp = 1")
+    if config.pipeline_model_parallel_layout is not None and config.vpp == 1:
+        # TransformerConfig.__post_init__ takes the number of virtual stages from the layout.
+        with contextlib.suppress(ValueError):
+            changes["vpp"] = max(len(rows(config.pipeline_model_parallel_layout)) // config.pp, 1)
     return (config.model_copy(update=changes) if changes else config), notes

@@ -2,7 +2,7 @@
 
 Rules: megatron-core 0.16.1, transformer/transformer_config.py (TransformerConfig.__post_init__), parallel_state.py
 (initialize_model_parallel), pipeline_parallel/schedules.py, transformer/attention.py; Megatron-LM, megatron/training/
-arguments.py (validate_args) and megatron/core/num_microbatches_calculator.py.
+arguments.py (validate_args) and megatron/core/num_microbatches_calculator.py. ``megatron_options`` has the rest.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from tokenwire.model.architecture import (
     StateSpace,
 )
 from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.plan.megatron_options import options
+from tokenwire.plan.megatron_pipeline_layout import broken_rules, even, rows
 from tokenwire.plan.megatron_stages import layers_of_ranks
-from tokenwire.plan.rules import Broken, Choice
+from tokenwire.plan.rules import Broken, Choice, divides_gpus
 
 
 def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     """Yield every rule that the choice breaks for this model, most basic first."""
     config = choice.config
     assert isinstance(config, MegatronPlan)
-    yield from _world(choice, config)
-    yield from _widths(config, arch)
-    yield from _experts(choice, config, arch)
-    yield from _layers(config, arch)
+    shape = [*_world(choice, config), *_widths(config, arch), *_experts(choice, config, arch), *_layers(config, arch)]
+    yield from shape
     yield from _batches(choice, config)
-    yield from _options(config, arch)
+    if not shape:
+        # These ask what stands on which stage.
+        yield from options(choice, config, arch)
 
 
 def _world(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
     model = c.tp * c.pp * c.cp
-    gpus = (("cluster", "gpus"),)
     if choice.gpus % model:
-        yield Broken("plan", _largest(c), f"tp·pp·cp = {c.tp}·{c.pp}·{c.cp} = {model:,} must divide the "
-                     f"{choice.gpus:,} GPUs", (("plan", "tp"), ("plan", "pp"), ("plan", "cp"), *gpus))  # fmt: skip
+        yield from divides_gpus(choice)
         return
     instances = c.num_distributed_optimizer_instances
     dp = choice.gpus // model
@@ -47,11 +47,6 @@ def _world(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
         yield Broken("plan", "num_distributed_optimizer_instances", "needs use_distributed_optimizer = true")
     if dp % instances:
         yield Broken("plan", "num_distributed_optimizer_instances", f"must divide the {dp:,} data-parallel ranks")
-
-
-def _largest(c: MegatronPlan) -> str:
-    sizes = {"pp": c.pp, "tp": c.tp, "cp": c.cp}
-    return max(sizes, key=lambda key: sizes[key])
 
 
 def _widths(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
@@ -122,6 +117,9 @@ def _layers(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     L, p, v = len(arch.layers), c.pp, c.vpp
     first, last = c.decoder_first_pipeline_num_layers, c.decoder_last_pipeline_num_layers
     uneven = first is not None or last is not None
+    if c.pipeline_model_parallel_layout is not None:
+        yield from _layout(c, L)
+        return
     accounted = c.account_for_embedding_in_pipeline_split or c.account_for_loss_in_pipeline_split
     if v > 1 and p == 1:
         yield Broken("plan", "vpp", "interleaving needs a pipeline: pp must be greater than 1")
@@ -156,6 +154,26 @@ def _layers(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
         yield Broken("plan", "pp", "a stage would be without a layer", (("plan", "vpp"),))
 
 
+def _layout(c: MegatronPlan, layers: int) -> Iterator[Broken]:
+    key, next_tokens = "pipeline_model_parallel_layout", c.mtp_num_layers or 0
+    others = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
+              "account_for_loss_in_pipeline_split")  # fmt: skip
+    for other in others:
+        if getattr(c, other):
+            yield Broken("plan", other, "cannot go with pipeline_model_parallel_layout, which says it all", values=(None, False))
+    assert c.pipeline_model_parallel_layout is not None
+    instead = (even(layers, c.pp * c.vpp, next_tokens),)
+    try:
+        said = rows(c.pipeline_model_parallel_layout)
+    except ValueError as error:
+        yield Broken("plan", key, str(error), values=instead)
+        return
+    for rule in broken_rules(said, c.pp, c.vpp, layers, next_tokens):
+        yield Broken("plan", key, rule, values=instead)
+    if c.vpp > 1 and c.pp == 1:
+        yield Broken("plan", key, "interleaving needs a pipeline: pp must be greater than 1", (("plan", "pp"),), instead)
+
+
 def _batches(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
     t, model = choice.training, c.tp * c.pp * c.cp
     if choice.gpus % model:
@@ -167,8 +185,10 @@ def _batches(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
     else:
         m = t.global_batch // (t.micro_batch * dp)
         group = c.microbatch_group_size_per_vp_stage or c.pp
-        if c.vpp > 1 and group < c.pp:
-            yield Broken("plan", "microbatch_group_size_per_vp_stage", f"must be at least pp = {c.pp}")
+        if c.vpp > 1 and (group < c.pp or group > m):
+            key = "microbatch_group_size_per_vp_stage"
+            yield Broken("plan", key if getattr(c, key) else "vpp", f"interleaving takes micro-batches in groups of {group}: at least "
+                         f"pp = {c.pp}, at most the {m} that there are", (("training", "global_batch"),))  # fmt: skip
         elif c.vpp > 1 and m % group and 0 < m % group < c.pp:
             yield Broken("training", "global_batch", f"interleaving needs its {m} micro-batches to be a multiple of "
                          f"{group} (pp, or microbatch_group_size_per_vp_stage), or to leave at least pp",
@@ -178,32 +198,3 @@ def _batches(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
         what = "2·cp" if c.cp > 1 else ""
         what += ("·tp" if what else "tp") if c.sequence_parallel and c.tp > 1 else ""
         yield Broken("training", "sequence_length", f"{what} = {parts} must divide the sequence length")
-
-
-def _options(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
-    if c.overlap_param_gather and not c.use_distributed_optimizer:
-        yield Broken("plan", "overlap_param_gather", "needs use_distributed_optimizer = true")
-    elif c.overlap_param_gather and not c.overlap_grad_reduce:
-        yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
-    if c.recompute_granularity == "full" and (c.recompute_method is None or c.recompute_num_layers is None):
-        missing = "recompute_method" if c.recompute_method is None else "recompute_num_layers"
-        yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}", (("plan", missing),))
-    elif c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers:
-        per_rank = layers_of_ranks(c, len(arch.layers)) or []
-        for count in dict.fromkeys(n // c.vpp for n in per_rank):
-            if count % c.recompute_num_layers:
-                yield Broken("plan", "recompute_num_layers", f"uniform recomputation goes by whole groups: it must divide "
-                             f"the {count} layers of a stage")  # fmt: skip
-                break
-    if c.mtp_num_layers and c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers != 1:
-        yield Broken("plan", "recompute_num_layers", "must be 1 with multi-token prediction")
-    if c.distribute_saved_activations and c.sequence_parallel:
-        yield Broken("plan", "distribute_saved_activations", "must be false with sequence parallelism")
-    heads = min((x.mixer.heads for x in arch.layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
-    if c.cp > 1 and c.cp_comm_type == "a2a" and heads and (heads // max(c.tp, 1)) % c.cp:
-        yield Broken("plan", "cp", f"all_to_all needs cp to divide the {heads // c.tp} heads of a tensor-parallel rank")
-    if c.cp > 1 and c.cp_comm_type == "a2a+p2p":
-        sizes = c.hierarchical_context_parallel_sizes
-        if sizes is None or len(sizes) != 2 or sizes[0] * sizes[1] != c.cp:
-            yield Broken("plan", "hierarchical_context_parallel_sizes", f"a2a+p2p needs two sizes whose product is "
-                         f"cp = {c.cp}")  # fmt: skip

@@ -61,13 +61,15 @@ _GROUPS: dict[str, tuple[str, ...]] = {
 class Stage:
     """One pipeline rank: ``chunks`` are its virtual stages, each a tuple of layer indices in the order they run.
 
-    ``has_embedding`` and ``has_head`` say whether the rank holds the token embedding and the output head.
+    ``has_embedding`` and ``has_head`` say whether the rank holds the token embedding and the output head,
+    ``has_next_tokens`` whether it holds the layers of multi-token prediction.
     """
 
     index: int
     chunks: tuple[tuple[int, ...], ...]
     has_embedding: bool
     has_head: bool
+    has_next_tokens: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -79,7 +81,8 @@ class Stage:
 class Plan:
     """Who does what: sizes (ranks), micro-batches a step, grids, and the stages of the pipeline.
 
-    ``vocabulary_size`` is padded as the framework pads it. ``notes`` are things a careful reader should know, such as an
+    ``vocabulary_size`` is padded as the framework pads it. ``embedding_stages`` are those that hold a copy of the embedding (the
+    group ``embedding``); left out, the first and the last. ``notes`` are things a careful reader should know, such as an
     option that the framework turns off by itself.
     """
 
@@ -102,11 +105,15 @@ class Plan:
     sequence_parallel: bool = False
     notes: tuple[str, ...] = ()
     extra_groups: Mapping[str, tuple[Grid, tuple[str, ...]]] = field(default_factory=dict)
+    embedding_stages: tuple[int, ...] = ()
+
+    def _embedding_stages(self) -> list[int]:
+        return list(self.embedding_stages) or sorted({0, self.pp - 1})
 
     def group(self, name: str) -> tuple[Grid, tuple[str, ...]]:
         """Return the grid and the axes along which the group ``name`` runs (axes that the grid has).
 
-        The ``embedding`` group is the first and the last rank along ``pp``: use ``groups`` or ``members`` for ranks.
+        The ``embedding`` group is some ranks along ``pp`` (``embedding_stages``): use ``groups`` or ``members`` for ranks.
         """
         if name in self.extra_groups:
             return self.extra_groups[name]
@@ -126,7 +133,7 @@ class Plan:
     def group_size(self, name: str) -> int:
         """Return how many ranks a group has."""
         if name == "embedding":
-            return min(self.pp, 2)
+            return len(self._embedding_stages())
         grid, axes = self.group(name)
         return math.prod(grid.size(axis) for axis in axes)
 
@@ -135,7 +142,7 @@ class Plan:
         grid, axes = self.group(name)
         out = grid.groups(*axes)
         if name == "embedding" and self.pp > 1:
-            out = out[:, [0, -1]]
+            out = out[:, self._embedding_stages()]
         if stage is not None:
             per_stage = self.world // self.pp
             out = out[np.any(out // per_stage == stage, axis=1)]
@@ -149,8 +156,8 @@ class Plan:
         grid, axes = self.group(name)
         ranks = grid.group_of(rank, *axes)
         if name == "embedding" and self.pp > 1:
-            ends = ranks[[0, -1]]
-            return ends if rank in ends else ranks[:0]
+            holders = ranks[self._embedding_stages()]
+            return holders if rank in holders else ranks[:0]
         return ranks
 
     def stage_of(self, rank: int) -> int:

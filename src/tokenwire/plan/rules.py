@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Literal, get_args, get_origin
 
 from tokenwire.errors import InputError
 from tokenwire.plan.base import PlanConfig
@@ -44,12 +45,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Broken:
-    """A rule that does not hold: whose value it is, the rule in words, and other keys that may mend it, best first."""
+    """A rule that does not hold: whose value it is, the rule in words, and other keys that may mend it, best first.
+
+    ``values`` are tried for the key before those near to its own.
+    """
 
     section: str
     key: str
     rule: str
     mend: tuple[tuple[str, str], ...] = ()
+    values: tuple[object, ...] = ()
 
 
 Rules = Callable[[Choice], Iterable[Broken]]
@@ -64,17 +69,18 @@ def hold(choice: Choice, rules: Rules) -> None:
     if broken is None:
         return
     value = choice.value(broken.section, broken.key)
-    shown = f"{broken.key} = {str(value).lower() if isinstance(value, bool) else value}"
-    raise InputError(shown, where=f"[{broken.section}]", rule=broken.rule, nearest=_nearest(choice, rules, broken))
+    raise InputError(_shown(broken.key, value), where=f"[{broken.section}]", rule=broken.rule, nearest=_nearest(choice, rules, broken))
 
 
 def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
     # A value for which every rule holds; where another rule is broken besides, one for which at least this rule holds.
     partly = ""
-    for section, key in ((broken.section, broken.key), *broken.mend):
-        for value in _candidates(choice, section, key):
+    own = (broken.section, broken.key)
+    tried = [(own, broken.values), *((pair, _candidates(choice, *pair)) for pair in (own, *broken.mend)), (own, _words(choice, *own))]
+    for (section, key), values in tried:
+        for value in values:
             left = list(rules(choice.changed(section, key, value)))
-            shown = f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
+            shown = _shown(key, value)
             if section != broken.section:
                 shown = f"[{section}] {shown}"
             if not left:
@@ -82,6 +88,17 @@ def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
             if not partly and all(_kind(other) != _kind(broken) for other in left):
                 partly = shown
     return partly
+
+
+def _shown(key: str, value: object) -> str:
+    # As it stands in the file of a journey.
+    if value is None:
+        return f"no {key}"
+    if isinstance(value, bool):
+        return f"{key} = {str(value).lower()}"
+    if isinstance(value, (tuple, list)):
+        return f"{key} = [{', '.join(_shown('', one).removeprefix(' = ') for one in value)}]"
+    return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
 
 
 def _kind(broken: Broken) -> str:
@@ -95,9 +112,9 @@ def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:
         yield not value
         return
     if value is None:
-        # Not given: a whole number where the key takes one.
+        # Not given: a whole number or a word, where the key takes one.
         kind = str(type(choice.config).model_fields[key].annotation) if section == "plan" else ""
-        yield from range(1, 257) if "int" in kind and "tuple" not in kind else ()
+        yield from range(1, 257) if "int" in kind and "tuple" not in kind else _words(choice, section, key)
         return
     if not isinstance(value, int):
         return
@@ -106,3 +123,27 @@ def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:
     for candidate in chain(near, powers):
         if 1 <= candidate <= MOST_GPUS and candidate != value:
             yield candidate
+
+
+def _words(choice: Choice, section: str, key: str) -> Iterator[object]:
+    # The other words that a key may be, last: another value or key that works asks for less.
+    if section == "plan":
+        value, kind = choice.value(section, key), type(choice.config).model_fields[key].annotation
+        yield from (word for word in _literals(kind) if word != value)
+
+
+def _literals(kind: object) -> tuple[object, ...]:
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(word for part in get_args(kind) for word in _literals(part))
+
+
+def divides_gpus(choice: Choice) -> Iterator[Broken]:
+    """Yield the rule that tensor, pipeline and context parallelism together must divide the GPUs."""
+    config = choice.config
+    sizes = {"pp": config.pp, "tp": config.tp, "cp": config.cp}
+    model = config.tp * config.pp * config.cp
+    if choice.gpus % model:
+        largest = max(sizes, key=lambda name: sizes[name])
+        yield Broken("plan", largest, f"tp·pp·cp = {config.tp}·{config.pp}·{config.cp} = {model:,} must divide the "
+                     f"{choice.gpus:,} GPUs", (("plan", "tp"), ("plan", "pp"), ("plan", "cp"), ("cluster", "gpus")))  # fmt: skip

@@ -44,7 +44,8 @@ class TorchtitanPlan(PlanConfig):
     ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
     group of their own; ``blocks`` is FSDP2 in its plain form, ``fully_shard`` on each block and on the root, which then
     holds embedding, final norm and head. ``set_requires_gradient_sync`` false is FSDP2's way of accumulating gradients:
-    no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline).
+    no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline). ``load_balance_coeff`` is that of
+    the model's routers, 0 for none (torchtitan/models/moe/moe.py, MoEArgs).
     """
 
     dialect: Literal["torchtitan"] = "torchtitan"
@@ -72,10 +73,12 @@ class TorchtitanPlan(PlanConfig):
     # Context parallelism
     context_parallel_rotate_method: Literal["allgather", "alltoall"] = "allgather"
 
-    # Experts, activation checkpoints, metrics
+    # Experts, activation checkpoints (``early_stop``: run again only what backward needs), metrics
     expert_parallel_comm_backend: Literal["standard", "deepep"] = "standard"
+    load_balance_coeff: float = Field(default=1e-3, ge=0)
     activation_checkpoint_mode: Literal["none", "selective", "full"] = "none"
     selective_ac_option: Literal["op", "1", "2", "3", "4"] = "2"
+    early_stop: bool = False
     log_freq: Positive = 10
 
     @model_validator(mode="before")

@@ -15,7 +15,7 @@ from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.plan import Plan, Stage
-from tokenwire.plan.rules import Broken, Choice, hold
+from tokenwire.plan.rules import Broken, Choice, divides_gpus, hold
 from tokenwire.plan.torchtitan import SINGLE_STAGE, V_SHAPED, TorchtitanPlan
 from tokenwire.plan.training import TrainingConfig
 
@@ -103,10 +103,7 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
 def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:
     model, replicate = c.tp * c.pp * c.cp, c.data_parallel_replicate_degree
     if choice.gpus % model:
-        sizes = {"pp": c.pp, "tp": c.tp, "cp": c.cp}
-        key = max(sizes, key=lambda name: sizes[name])
-        yield Broken("plan", key, f"tp·pp·cp = {c.tp}·{c.pp}·{c.cp} = {model:,} must divide the {choice.gpus:,} GPUs",
-                     (("plan", "tp"), ("plan", "pp"), ("plan", "cp"), ("cluster", "gpus")))  # fmt: skip
+        yield from divides_gpus(choice)
         return
     left = choice.gpus // model
     if left % replicate:

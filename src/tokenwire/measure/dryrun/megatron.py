@@ -22,8 +22,6 @@ from tokenwire.plan.megatron import MegatronPlan
 if TYPE_CHECKING:
     import polars as pl
 
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "bfloat16"}
-
 
 def record(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     """Return the calls of one step by ``rank``: columns ``op, group, group_size, phase, count, elements, dtype, bytes``.
@@ -41,7 +39,7 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Any]:
     config = plan.config
     if not isinstance(config, MegatronPlan):
         raise InputError(f"dialect = {config.dialect}", where="[plan]", rule="this dry run is of megatron")
-    _possible(arch, config)
+    _possible(arch, plan, config)
     try:
         import torch  # noqa: F401
 
@@ -57,7 +55,14 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Any]:
         return run(arch, plan, rank)
 
 
-def _possible(arch: Architecture, config: MegatronPlan) -> None:
+def _possible(arch: Architecture, plan: Plan, config: MegatronPlan) -> None:
+    if plan.training.precision == "fp8":
+        raise InputError("precision = fp8", where="[training]", rule="Transformer Engine's layers need an accelerator",
+                         nearest='precision = "bf16"')  # fmt: skip
+    apart = any(stage.has_next_tokens and not stage.has_head for stage in plan.stages)
+    if apart and config.vpp > 1:
+        raise InputError(f"vpp = {config.vpp}", where="[plan]", rule="the dry run of multi-token prediction apart from the head "
+                         "has one virtual stage a rank")  # fmt: skip
     for layer in dict.fromkeys(arch.layers):
         if not isinstance(layer.mixer, Attention) or not isinstance(layer.feed_forward, (FeedForward, Experts)):
             raise InputError(f"model {arch.name}", rule="the dry run builds layers of attention and feed-forward only")

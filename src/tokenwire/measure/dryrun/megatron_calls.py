@@ -68,11 +68,16 @@ class Phase:
             self.name = before
 
 
-def recorder(phase: Phase, calls: list[Call]) -> Any:
-    """Return a dispatch mode that appends every c10d call to ``calls``."""
+def recorder(phase: Phase, calls: list[Call], plan: Plan, rank: int) -> Any:
+    """Return a dispatch mode that appends every c10d call to ``calls``.
+
+    A send or receive on the default group is of its two ends only: it counts as of the context-parallel group that has both.
+    """
     import torch
     from torch.distributed.distributed_c10d import ProcessGroup, get_process_group_ranks
     from torch.utils._python_dispatch import TorchDispatchMode
+
+    context = tuple(int(member) for member in plan.members("cp", rank))
 
     class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -88,7 +93,9 @@ def recorder(phase: Phase, calls: list[Call]) -> Any:
                     elements = sum(t.numel() for t in tensors)
                     first = tensors[0]
                     when = phase.name
-                    if op in ("send", "recv"):
+                    if op in ("send", "recv") and len(ranks) == plan.world and args[2] in context:
+                        ranks = context
+                    elif op in ("send", "recv"):
                         when = phase.coming.pop(0) if phase.coming else phase.of_tensor.get(first.data_ptr(), when)
                     calls.append(Call(op, ranks, elements, _DTYPE_NAMES[str(first.dtype)], when))
             return func(*args, **(kwargs or {}))

@@ -17,18 +17,18 @@ import torch
 from tokenwire.measure.dryrun.megatron_calls import Call, Phase, recorder
 from tokenwire.measure.dryrun.megatron_cpu import fake_world, on_cpu, restored_reduction
 from tokenwire.measure.dryrun.megatron_standins import CoreAttention, PlainNorm
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, Layer
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
 
-_TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.bfloat16}
+_TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     """Return the calls of one step (and of construction, phase ``setup``) by ``rank``."""
     phase = Phase()
     calls: list[Call] = []
-    with fake_world(rank, plan.world), on_cpu(), restored_reduction(), recorder(phase, calls):
+    with fake_world(rank, plan.world), on_cpu(), restored_reduction(), recorder(phase, calls, plan, rank):
         one_step = _built(arch, plan, phase)
         construction = list(calls)
         config = plan.config
@@ -60,6 +60,7 @@ def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
         config.tp, config.pp, config.vpp if config.vpp > 1 else None, context_parallel_size=config.cp,
         expert_model_parallel_size=config.ep, expert_tensor_parallel_size=plan.etp,
         num_distributed_optimizer_instances=config.num_distributed_optimizer_instances, create_gloo_process_groups=False,
+        get_embedding_ranks=lambda ranks: [ranks[i] for i in plan.embedding_stages or sorted({0, len(ranks) - 1})],
     )  # fmt: skip
     precision = plan.training.precision
     transformer = transformer_config(arch, plan)
@@ -78,7 +79,7 @@ def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
         models.append(DistributedDataParallel(transformer, ddp, wrapped, disable_bucketing=chunk > 0))
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
-            optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision in ("bf16", "fp8"),
+            optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision == "bf16",
             fp16=precision == "fp16", params_dtype=_TORCH[precision], clip_grad=0.0,
             use_distributed_optimizer=config.use_distributed_optimizer, log_num_zeros_in_grad=config.log_num_zeros_in_grad,
             initial_loss_scale=1.0, overlap_param_gather=config.overlap_param_gather,
@@ -155,9 +156,12 @@ def _noting_direction(function: Callable[..., Any], phase: Phase) -> Callable[..
 
 
 def _known_shapes(function: Callable[..., Any], arch: Architecture, plan: Plan, phase: Phase) -> Callable[..., Any]:
-    # What would be received is not there: the shape is that of every stage.
+    # What would be received is not there: the shape is that of every stage, or wider after multi-token prediction.
     parts = plan.cp * (plan.tp if plan.sequence_parallel else 1)
     shape = [plan.training.sequence_length // parts, plan.training.micro_batch, arch.hidden_size]
+    further = next((stage.index for stage in plan.stages if stage.has_next_tokens), plan.pp)
+    wide = [shape[0] * (1 + (plan.config.mtp_num_layers or 0)), *shape[1:]]  # type: ignore[attr-defined]
+    here = plan.stage_of(torch.distributed.get_rank())
 
     def known(communicator: Any, send_next: Any, send_prev: Any, recv_prev: Any, recv_next: Any) -> Any:
         # In the order in which Megatron lists them.
@@ -165,7 +169,7 @@ def _known_shapes(function: Callable[..., Any], arch: Architecture, plan: Plan, 
                  (recv_next, "backward"))  # fmt: skip
         phase.coming.extend(name for wanted, name in asked if wanted)
         function(communicator, send_next, send_prev, recv_prev, recv_next)
-        return shape, shape
+        return wide if here > further else shape, wide if here >= further else shape
 
     return known
 
@@ -220,6 +224,7 @@ def transformer_config(arch: Architecture, plan: Plan) -> Any:
         num_layers_in_last_pipeline_stage=config.decoder_last_pipeline_num_layers,
         account_for_embedding_in_pipeline_split=config.account_for_embedding_in_pipeline_split,
         account_for_loss_in_pipeline_split=config.account_for_loss_in_pipeline_split,
+        pipeline_model_parallel_layout=_layout(config),
         microbatch_group_size_per_vp_stage=config.microbatch_group_size_per_vp_stage,
         variable_seq_lengths=config.variable_seq_lengths, recompute_granularity=config.recompute_granularity,
         recompute_method=config.recompute_method, recompute_num_layers=config.recompute_num_layers,
@@ -228,35 +233,42 @@ def transformer_config(arch: Architecture, plan: Plan) -> Any:
     )  # fmt: skip
 
 
+def _layout(config: MegatronPlan) -> str | list[list[str]] | None:
+    said = config.pipeline_model_parallel_layout
+    return said if said is None or isinstance(said, str) else [list(row) for row in said]
+
+
 def _model(arch: Architecture, plan: Plan, transformer: Any, chunk: int) -> Any:
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
     stage = parallel_state.get_pipeline_model_parallel_rank()
-    specs = []
-    for index in plan.stages[stage].chunks[chunk]:
-        feed = arch.layers[index].feed_forward
-        spec = get_gpt_layer_local_spec(
-            feed.count if isinstance(feed, Experts) else None, False, qk_layernorm=transformer.qk_layernorm,
-            normalization=transformer.normalization,
-        )  # fmt: skip
-        spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = PlainNorm
-        attention = spec.submodules.self_attention.submodules
-        attention.core_attention = CoreAttention
-        if transformer.qk_layernorm:
-            attention.q_layernorm = attention.k_layernorm = PlainNorm
-        specs.append(spec)
+    specs = [_layer_spec(arch.layers[index], transformer) for index in plan.stages[stage].chunks[chunk]]
     virtual = chunk if plan.vpp > 1 else None
+    last = specs[-1] if specs else _layer_spec(arch.layers[-1], transformer)
     return GPTModel(
         transformer, TransformerBlockSubmodules(layer_specs=specs, layer_norm=PlainNorm), plan.vocabulary_size,
         arch.max_positions if arch.positions == "learned" else plan.training.sequence_length,
         pre_process=stage == 0 and chunk == 0, post_process=stage == plan.pp - 1 and chunk == plan.vpp - 1,
         share_embeddings_and_output_weights=arch.tied_embeddings,
         position_embedding_type={"learned": "learned_absolute", "rotary": "rope"}.get(arch.positions, "none"),
-        vp_stage=virtual, mtp_block_spec=_next_token_spec(specs[-1], transformer, virtual),
+        vp_stage=virtual, mtp_block_spec=_next_token_spec(last, transformer, virtual),
     )  # fmt: skip
+
+
+def _layer_spec(layer: Layer, transformer: Any) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    experts = layer.feed_forward.count if isinstance(layer.feed_forward, Experts) else None
+    qk_norm = transformer.qk_layernorm
+    spec = get_gpt_layer_local_spec(experts, False, qk_layernorm=qk_norm, normalization=transformer.normalization)
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = PlainNorm
+    attention = spec.submodules.self_attention.submodules
+    attention.core_attention = CoreAttention
+    if qk_norm:
+        attention.q_layernorm = attention.k_layernorm = PlainNorm
+    return spec
 
 
 def _next_token_spec(layer: Any, transformer: Any, virtual: int | None) -> Any:
@@ -280,7 +292,7 @@ def _data(plan: Plan) -> Iterator[torch.Tensor]:
 def _forward(plan: Plan, iterator: Any, model: Any, *unused: Any) -> Any:
     tokens = next(iterator)
     positions = torch.arange(tokens.shape[1]).expand_as(tokens)
-    output = model(tokens, positions, None, labels=tokens)
+    output = model(tokens, positions, None, labels=tokens, loss_mask=torch.ones(tokens.shape))
 
     def loss(out: torch.Tensor) -> Any:
         total = out.float().sum()

@@ -14,19 +14,25 @@ import torch.nn.functional as F
 from torch import nn
 
 from tokenwire.errors import InputError
-from tokenwire.model.architecture import Architecture, Attention, FeedForward, Layer, Norm
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, Layer, Norm
 
 
-def require_plain(arch: Architecture) -> None:
-    """Raise ``InputError`` for a model that this decoder cannot be."""
+def require_plain(arch: Architecture, *, experts: bool = False) -> None:
+    """Raise ``InputError`` for a model that this decoder cannot be; ``experts``: whether mixtures are built."""
     for layer in dict.fromkeys(arch.layers):
         mixer, feed = layer.mixer, layer.feed_forward
-        plain = isinstance(mixer, Attention) and mixer.qk_norm == "none" and not mixer.sinks and not mixer.gate
-        if not plain or not isinstance(feed, FeedForward) or layer.norms != 2 or layer.parallel:
-            raise InputError(f"model {arch.name}", rule="the dry run builds decoders of plain attention, dense feed-forward "
-                             "and two norms a layer")  # fmt: skip
+        plain = isinstance(mixer, Attention) and mixer.qk_norm in ("none", "head") and not mixer.sinks and not mixer.gate
+        fed = isinstance(feed, FeedForward) or (experts and isinstance(feed, Experts) and _plain_experts(feed))
+        if not plain or not fed or layer.norms != 2 or layer.parallel:
+            raise InputError(f"model {arch.name}", rule="this dry run builds decoders of plain attention, "
+                             f"{'gated experts or ' if experts else ''}dense feed-forward and two norms a layer")  # fmt: skip
     if arch.embedding_size or arch.mtp_layers or arch.embedding_norm:
         raise InputError(f"model {arch.name}", rule="the dry run builds decoders without extra projections or layers")
+
+
+def _plain_experts(e: Experts) -> bool:
+    shared = e.shared is None or (e.shared.gated and not e.shared.bias and not e.shared.fused)
+    return shared and e.gated and not (e.bias or e.router_bias or e.correction_parameter or e.shared_gate or e.latent_size)
 
 
 def make_norm(norm: Norm, size: int) -> nn.Module:
@@ -49,6 +55,8 @@ class SelfAttention(nn.Module):
             self.wq = nn.Linear(hidden, q, bias=a.qkv_bias)
             self.wk = nn.Linear(hidden, kv, bias=a.qkv_bias and a.key_bias)
             self.wv = nn.Linear(hidden, kv, bias=a.qkv_bias)
+        self.q_norm: Any = nn.RMSNorm(a.head_dim) if a.qk_norm == "head" else None
+        self.k_norm: Any = nn.RMSNorm(a.head_dim) if a.qk_norm == "head" else None
         self.wo = nn.Linear(q, hidden, bias=a.output_bias)
         self.inner_attention = Kernel()
 
@@ -62,7 +70,10 @@ class SelfAttention(nn.Module):
             q, k, v = product.split([per_group * width, width, width], dim=-1)
         else:
             q, k, v = self.wq(x), self.wk(x), self.wv(x)
-        q, k, v = (y.reshape(batch, length, -1, d).transpose(1, 2) for y in (q, k, v))
+        q, k, v = (y.reshape(batch, length, -1, d) for y in (q, k, v))
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         if self.rotary:
             q, k = _rotated(q), _rotated(k)
         out = self.inner_attention(q, k, v)
@@ -113,11 +124,17 @@ class Block(nn.Module):
     def __init__(self, arch: Architecture, layer: Layer) -> None:
         super().__init__()
         assert isinstance(layer.mixer, Attention)
-        assert isinstance(layer.feed_forward, FeedForward)
         self.attention_norm = make_norm(arch.norm, arch.hidden_size)
         self.attention = SelfAttention(arch.hidden_size, layer.mixer, arch.positions == "rotary")
         self.ffn_norm = make_norm(arch.norm, arch.hidden_size)
-        self.feed_forward = FeedForwardBlock(arch.hidden_size, layer.feed_forward)
+        self.feed_forward: Any
+        if isinstance(layer.feed_forward, Experts):
+            from tokenwire.measure.dryrun.torch_experts import Mixture
+
+            self.feed_forward = Mixture(arch.hidden_size, layer.feed_forward)
+        else:
+            assert isinstance(layer.feed_forward, FeedForward)
+            self.feed_forward = FeedForwardBlock(arch.hidden_size, layer.feed_forward)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's output; shape (b, s, h)."""
@@ -132,7 +149,7 @@ class Decoder(nn.Module):
         self, arch: Architecture, layers: Iterable[int] | None = None, *, first: bool = True, last: bool = True
     ) -> None:
         super().__init__()
-        require_plain(arch)
+        require_plain(arch, experts=True)
         kept = range(len(arch.layers)) if layers is None else layers
         self.tok_embeddings: Any = nn.Embedding(arch.vocabulary_size, arch.hidden_size) if first else None
         self.positions: Any = None

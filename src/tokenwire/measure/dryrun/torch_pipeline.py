@@ -29,11 +29,10 @@ def pipeline_step(
     arch: Architecture, plan: Plan, config: TorchtitanPlan, stage: int, meshes: Meshes, recorder: Recorder
 ) -> None:
     """Run one step of pipeline rank ``stage`` and record it."""
-    from tokenwire.measure.dryrun.torchtitan import count_tokens, cross_entropy, finish, parallel_loss
+    from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
 
     parts, stages = _stages(arch, plan, config, stage, meshes)
-    parameters = [parameter for part in parts for parameter in part.parameters()]
-    optimizer = torch.optim.AdamW(parameters, fused=True)
+    optimizer = torch.optim.AdamW([parameter for part in parts for parameter in part.parameters()], fused=True)
     kind = schedules.get_schedule_class(config.pipeline_parallel_schedule)
     m, b, s = plan.micro_batches, plan.training.micro_batch, plan.training.sequence_length // plan.cp
 
@@ -57,7 +56,7 @@ def pipeline_step(
             schedule.step(*([ids] if first else []), target=ids if last else None, losses=losses if last else None,
                           return_outputs=False)  # fmt: skip
         loss = torch.stack([x.full_tensor() if hasattr(x, "full_tensor") else x for x in losses]).sum() if last else torch.zeros(1)
-        finish(parameters, optimizer, plan, config, meshes, recorder, loss)
+        finish(parts, optimizer, plan, config, meshes, recorder, loss)
 
 
 def _stages(
@@ -67,10 +66,11 @@ def _stages(
     dealt = layers_of_stages(count, len(arch.layers), config.pipeline_parallel_first_stage_less_layers,
                              config.pipeline_parallel_last_stage_less_layers)  # fmt: skip
     assert dealt is not None
-    parts, stages = [], []
+    parts: list[Decoder] = []
+    stages: list[PipelineStage] = []
     for index in virtual_stages(config, rank, plan.vpp):
         part = Decoder(arch, dealt[index], first=index == 0, last=index == count - 1)
-        parts.append(parallelized(part, arch, plan, meshes))
+        parts.append(parallelized(part, arch, plan, meshes, sum(len(other.layers) for other in parts)))
         stages.append(
             PipelineStage(parts[-1], index, count, torch.device("cpu"), _input(arch, plan, config, index),
                           _output(arch, plan, config, index == count - 1), group=meshes.dense["pp"].get_group())

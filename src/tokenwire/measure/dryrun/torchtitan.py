@@ -113,6 +113,7 @@ def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, r
     from tokenwire.measure.dryrun.torch_model import Decoder
     from tokenwire.measure.dryrun.torch_parallel import parallelized
     from tokenwire.measure.dryrun.torch_pipeline import pipeline_step
+    from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
 
     if plan.pp > 1:
         pipeline_step(arch, plan, config, plan.stage_of(rank), meshes, recorder)
@@ -131,50 +132,7 @@ def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, r
                 with recorder.phase.during("loss"):
                     loss = cross_entropy(logits, ids)
                 loss.backward()
-        finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
-
-
-def parallel_loss(plan: Plan, config: TorchtitanPlan) -> Any:
-    """Return the context of the loss: torch's ``loss_parallel`` where tensor parallelism leaves the logits cut."""
-    from torch.distributed.tensor.parallel import loss_parallel
-
-    return loss_parallel() if plan.tp > 1 and not config.disable_loss_parallel else contextlib.nullcontext()
-
-
-def cross_entropy(logits: Any, labels: Any) -> Any:
-    """Return the summed loss in fp32 (torchtitan/components/loss.py, cross_entropy_loss)."""
-    import torch.nn.functional as F
-
-    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1), reduction="sum")
-
-
-def count_tokens(plan: Plan, meshes: Any, recorder: Recorder) -> None:
-    """Sum the valid tokens over the data-parallel ranks, before anything else of the step."""
-    import torch
-    from torch.distributed import _functional_collectives as funcol
-
-    if plan.dp > 1:
-        with recorder.phase.during("data"):
-            funcol.wait_tensor(funcol.all_reduce(torch.tensor(0, dtype=torch.int64), "sum", meshes.data["batch"]))
-
-
-def finish(
-    parameters: list[Any], optimizer: Any, plan: Plan, config: TorchtitanPlan, meshes: Any, recorder: Recorder, loss: Any
-) -> None:
-    """Clip the gradient norm, step, and on a logging step sum loss and tokens (torchtitan/train.py, train_step)."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.tensor import DTensor
-
-    with recorder.phase.during("optimizer"):
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
-        if plan.pp > 1:
-            dist.all_reduce(norm, group=meshes.dense["pp"].get_group())
-        torch.nn.utils.clip_grads_with_norm_(parameters, config.max_norm, norm, foreach=True)
-        optimizer.step()
-    log_loss(plan, config, meshes, recorder, loss)
+        finish([model], optimizer, plan, config, meshes, recorder, loss)
 
 
 def _small_ones(plan: Plan, config: TorchtitanPlan, rank: int) -> list[Call]:
@@ -184,23 +142,10 @@ def _small_ones(plan: Plan, config: TorchtitanPlan, rank: int) -> list[Call]:
     recorder = Recorder()
     with quiet(), fake_world(rank, plan.world):
         from tokenwire.measure.dryrun.torch_parallel import Meshes
+        from tokenwire.measure.dryrun.torch_trainer import count_tokens, log_loss
 
         meshes = Meshes.of(plan)
         with recorder.recording():
             count_tokens(plan, meshes, recorder)
             log_loss(plan, config, meshes, recorder, torch.zeros(()))
     return recorder.calls
-
-
-def log_loss(plan: Plan, config: TorchtitanPlan, meshes: Any, recorder: Recorder, loss: Any) -> None:
-    """Sum loss and tokens over the ranks, on a step that is logged."""
-    import torch
-    from torch.distributed import _functional_collectives as funcol
-    from torch.distributed.tensor import DTensor
-
-    if config.log_freq == 1 and plan.group_size("dp_cp") > 1:
-        with recorder.phase.during("loss"):
-            value = loss.full_tensor() if isinstance(loss, DTensor) else loss
-            summed = ((value.detach(), "sum"), (value.detach(), "max"), (torch.tensor(0, dtype=torch.int64), "sum"))
-            for tensor, how in summed:
-                funcol.wait_tensor(funcol.all_reduce(tensor, how, meshes.loss))

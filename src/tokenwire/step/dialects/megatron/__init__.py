@@ -1,8 +1,8 @@
 """Megatron-Core: what each rank of a stage says in one optimizer step.
 
 Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``,
-``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``small`` for the messages of a few bytes
-that tables forget.
+``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``low_precision`` and ``amax`` for fp8,
+``small`` for the messages of a few bytes that tables forget.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.step.dialects.megatron import (
+    amax,
     context_parallel,
     experts,
     gradients,
@@ -25,7 +26,7 @@ from tokenwire.step.operation import PHASES, Operation
 
 _MECHANISMS = (
     small.data, tensor_parallel.operations, next_tokens.operations, context_parallel.operations, experts.operations, pipeline.operations,
-    gradients.operations, small.optimizer, small.loss,
+    amax.operations, gradients.operations, small.optimizer, small.loss,
 )  # fmt: skip
 
 

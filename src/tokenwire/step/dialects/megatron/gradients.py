@@ -15,6 +15,7 @@ from tokenwire.model.architecture import Experts, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
+from tokenwire.step.dialects.megatron.low_precision import kept_in_fp8
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Operation, Phase
 
@@ -24,34 +25,37 @@ _BUFFER = "megatron-core distributed/param_and_grad_buffer.py _ParamAndGradBucke
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield gradient and parameter traffic of a stage."""
     for expert in (False, True):
-        # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes.
-        for fp8 in (True, False) if _keeps_fp8(sizes) else (False,):
+        # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes (mxfp8: in bf16, cast after that).
+        for fp8 in (True, False) if sizes.config.fp8_param_gather else (False,):
             yield from _buffers(sizes, stage, expert, fp8)
     yield from _replicated_gradients(sizes, stage)
     yield from _tied_embedding(sizes, stage)
 
 
-def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
-    """Yield (tensor, elements on this rank, whether it is the copy of a tied embedding) in registration order."""
+def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
+    """Yield (tensor, elements on this rank, whether it is a copy of a tied embedding) in the order of registration."""
     by_layer, before, after = _parts(z)
+    own = len(z.arch.layers) - z.next_tokens
     first = stage.has_embedding and chunk == 0
     last = stage.has_head and chunk == z.plan.vpp - 1
+    further = stage.has_next_tokens and chunk == z.plan.vpp - 1
     shared = (z.arch.tied_embeddings or z.next_tokens > 0) and z.plan.pp > 1
-    if first or (last and z.next_tokens):
+    if first or further:
         for tensor in before:
             yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
-    own = len(z.arch.layers) - z.next_tokens
     for layer in (index for index in stage.chunks[chunk] if index < own):
         yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer.get(layer, [])))
-    if last:
-        head = [tensor for tensor in after if tensor.part == "head"]
+    # The last norm goes with the head; beside multi-token prediction with the last layer.
+    if own - 1 in stage.chunks[chunk] if z.next_tokens else last:
         yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head")
+    if further:
         for layer in range(own, own + z.next_tokens):
             yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer[layer]))
-        yield from ((tensor, local_elements(z, tensor), False) for tensor in head)
+    if last:
+        yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part == "head")
         if shared and z.arch.tied_embeddings:
             # Beside a layer of multi-token prediction the copy is its embedding, and the head has memory that goes unused.
-            yield before[0], local_elements(z, before[0]), not z.next_tokens
+            yield before[0], local_elements(z, before[0]), not further
 
 
 def _registered(z: Sizes, layer: list[Tensor]) -> Iterator[tuple[Tensor, int]]:
@@ -113,24 +117,18 @@ def local_pieces(z: Sizes, tensor: Tensor) -> list[int]:
     return [local_elements(z, tensor) // count] * count
 
 
-def _keeps_fp8(z: Sizes) -> bool:
-    return z.config.fp8_param_gather and z.plan.training.precision == "fp8"
-
-
-def _is_fp8(z: Sizes, tensor: Tensor) -> bool:
-    # The weights of Transformer Engine's linear layers; embedding, head, router, norms and biases stay in bf16.
-    products = ("mixer", "feed_forward", "experts", "shared_experts")
-    return _keeps_fp8(z) and tensor.part in products and tensor.name.endswith(".weight") and len(tensor.shape) > 1
+def shard_group(z: Sizes, expert: bool) -> str:
+    """Return the group over which gradients are scattered: one instance of the distributed optimizer."""
+    if z.config.num_distributed_optimizer_instances == 1:
+        return "edp" if expert else z.data_group
+    return "edp_shard" if expert else ("dp_shard" if z.plan.cp == 1 else "dp_shard_cp")
 
 
 def _buffers(z: Sizes, stage: Stage, expert: bool, fp8: bool) -> Iterator[Operation]:
     config, plan = z.config, z.plan
     distributed = config.use_distributed_optimizer
     instances = config.num_distributed_optimizer_instances
-    whole = "edp" if expert else z.data_group
-    group = whole
-    if instances > 1:
-        group = "edp_shard" if expert else ("dp_shard" if plan.cp == 1 else "dp_shard_cp")
+    group = shard_group(z, expert)
     size = plan.group_size(group)
     limit = config.ddp_bucket_size or default_bucket_size(plan.dp)
     sent: Counter[tuple[int, int]] = Counter()
@@ -180,7 +178,7 @@ def _buffers(z: Sizes, stage: Stage, expert: bool, fp8: bool) -> Iterator[Operat
         twice = 2 if has_optimizer_of_experts(z, stage) and not config.overlap_param_gather else 1
         yield z.row(
             stage.index, "all_gather", group, phase, count * twice, elements, what.replace("gradients", "parameters"),
-            formula=formula, values=values, dtype="fp8" if fp8 else z.dtype, parallelism=parallelism,
+            formula=formula, values=values, dtype="fp8" if fp8 and config.fp8_recipe != "mxfp8" else z.dtype, parallelism=parallelism,
             source=f"{_BUFFER}.start_param_sync",
             why="each rank stepped its part of the parameters; the next forward needs all of them"
             + ("; said twice, since the optimizers of dense parameters and of experts both gather everything"
@@ -202,8 +200,8 @@ def has_optimizer_of_experts(z: Sizes, stage: Stage) -> bool:
 
 
 def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool, fp8: bool) -> Iterator[tuple[int, bool]]:
-    for tensor, elements, own in _chunk_tensors(z, stage, chunk):
-        if apart(z, tensor) == expert and _is_fp8(z, tensor) == fp8:
+    for tensor, elements, own in chunk_tensors(z, stage, chunk):
+        if apart(z, tensor) == expert and kept_in_fp8(z, tensor) == fp8:
             yield elements, own
 
 
@@ -212,7 +210,7 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
         return
     elements = 0
     for chunk in range(len(stage.chunks)):
-        for tensor, n, _ in _chunk_tensors(z, stage, chunk):
+        for tensor, n, _ in chunk_tensors(z, stage, chunk):
             elements += n if _summed_over_tp(z, tensor) else 0
     yield z.row(
         stage.index, "all_reduce", "tp", "gradients", 1, elements, "gradients of replicated parameters",
@@ -231,13 +229,14 @@ def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
 
 
 def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    if not (z.arch.tied_embeddings or z.next_tokens) or z.plan.pp == 1 or not (stage.has_embedding or stage.has_head):
+    copies = z.plan.embedding_stages
+    if stage.index not in copies:
         return
     rows = z.plan.vocabulary_size // z.plan.tp
     yield z.row(
         stage.index, "all_reduce", "embedding", "gradients", 1, rows * z.arch.hidden_size, "gradient of the tied embedding",
         formula="V'/t·h", dtype=z.gradient_dtype, parallelism="pp",
-        peer=z.plan.pp - 1 if stage.has_embedding else 0,
+        peer=copies[-1] if stage.has_embedding else 0,
         source="megatron-core distributed/finalize_model_grads.py _allreduce_word_embedding_grads",
-        why="first and last stage hold the same matrix, as embedding and as head: both must take the same step",
+        why=f"{len(copies)} stages hold the same matrix, as embedding or as head: all must take the same step",
     )  # fmt: skip

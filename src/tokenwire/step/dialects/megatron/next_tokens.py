@@ -1,8 +1,11 @@
 """Multi-token prediction: layers after the last one, each of which predicts a token further on.
 
 Each joins the model's output with the embedding of the next token, projects 2·h to h, runs a transformer layer like the
-last one, and goes through head and loss again. All of them are on the last stage, which therefore holds a copy of the
-embedding. Rules: megatron-core 0.16.1, transformer/multi_token_prediction.py, models/gpt/gpt_model.py.
+last one, and goes through head and loss again. They stand together on one stage, which holds a copy of the embedding: the
+last one, or the one that ``pipeline_model_parallel_layout`` says, whose output then carries theirs too. With context
+parallelism tokens, positions, labels and loss mask are shifted by one across the ranks, each of which has two pieces of the
+sequence. Rules: megatron-core 0.16.1, transformer/multi_token_prediction.py (roll_tensor, MultiTokenPredictionLayer),
+models/gpt/gpt_model.py (_postprocess).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.step.dialects.megatron import tensor_parallel
+from tokenwire.step.dialects.megatron.low_precision import Usage, gathered
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase
 
@@ -21,33 +25,56 @@ _SOURCE = "megatron-core transformer/multi_token_prediction.py MultiTokenPredict
 
 
 def with_their_layers(arch: Architecture, plan: Plan) -> tuple[Architecture, tuple[Stage, ...]]:
-    """Return the model with ``mtp_num_layers`` more layers like its last, and stages of which the last has them too."""
+    """Return the model with ``mtp_num_layers`` more layers like its last, and stages of which one has them too."""
     assert isinstance(plan.config, MegatronPlan)
     count = plan.config.mtp_num_layers or 0
     if not count:
         return arch, plan.stages
-    first, last = len(arch.layers), plan.stages[-1]
-    chunks = (*last.chunks[:-1], (*last.chunks[-1], *range(first, first + count)))
+    further = tuple(range(len(arch.layers), len(arch.layers) + count))
     longer = replace(arch, layers=arch.layers + arch.layers[-1:] * count, mtp_layers=0)
-    return longer, (*plan.stages[:-1], replace(last, chunks=chunks))
+    return longer, tuple(
+        replace(stage, chunks=(*stage.chunks[:-1], (*stage.chunks[-1], *further))) if stage.has_next_tokens else stage
+        for stage in plan.stages
+    )
 
 
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
-    """Yield what these layers say besides a transformer layer: embedding, projection, head and loss, and its log."""
+    """Yield what these layers say besides a transformer layer: shifts, embedding, projection, head and loss, and its log."""
     count = sizes.next_tokens
-    if not count or not stage.has_head:
+    if not count:
         return
-    yield sizes.row(
-        stage.index, "all_reduce", sizes.data_group, "loss", 1, count, "losses of further tokens for the log",
-        formula="mtp_num_layers", values=str(count), dtype="fp32", parallelism="dp", why="the log has the mean over replicas",
-        source="Megatron-LM megatron/training/training.py training_log, MTPLossLoggingHelper.track_mtp_metrics",
-    )  # fmt: skip
-    if sizes.plan.tp == 1:
-        return
-    again = [*tensor_parallel.embedding(sizes, stage), *tensor_parallel.head(sizes, stage)]
+    again: list[Operation] = []
+    if stage.has_next_tokens:
+        yield from _shifts(sizes, stage, (("tokens", "int64"), ("positions", "int64")))
+        if sizes.plan.tp > 1:
+            again += tensor_parallel.embedding(sizes, stage)
+            yield from _projection(sizes, stage, count)
+    if stage.has_head:
+        yield from _shifts(sizes, stage, (("labels", "int64"), ("loss mask", "fp32")))
+        if sizes.plan.tp > 1:
+            again += tensor_parallel.head(sizes, stage)
+        yield sizes.row(
+            stage.index, "all_reduce", sizes.data_group, "loss", 1, count, "losses of further tokens for the log",
+            formula="mtp_num_layers", values=str(count), dtype="fp32", parallelism="dp", why="the log has the mean over replicas",
+            source="Megatron-LM megatron/training/training.py training_log, MTPLossLoggingHelper.track_mtp_metrics",
+        )  # fmt: skip
     for row in again:
         yield replace(row, count=row.count * count, what=f"further tokens: {row.what}", layers=count)
-    yield from _projection(sizes, stage, count)
+
+
+def _shifts(z: Sizes, stage: Stage, shifted: tuple[tuple[str, str], ...]) -> Iterator[Operation]:
+    # The first piece gives its first token to the rank before, the second to the rank after.
+    pieces = min(z.plan.cp - 1, 2)
+    sides: tuple[Op, Op] = ("send", "recv")
+    for what, dtype in shifted:
+        for op in sides:
+            yield z.row(
+                stage.index, op, "cp", "forward", pieces * z.next_tokens * z.plan.micro_batches, z.plan.training.micro_batch,
+                f"further tokens: {what} shifted by one", formula="b", dtype=dtype, parallelism="cp", layers=z.next_tokens,
+                peer=stage.index, source="megatron-core transformer/multi_token_prediction.py roll_tensor",
+                why="the token after a piece's last is on a neighbour" + (
+                    "; a rank at an end of the group has one neighbour and says half" if pieces > 1 else ""),
+            )  # fmt: skip
 
 
 def _projection(z: Sizes, stage: Stage, count: int) -> Iterator[Operation]:
@@ -60,10 +87,15 @@ def _projection(z: Sizes, stage: Stage, count: int) -> Iterator[Operation]:
             parallelism="sp" if z.sequence_parallel and wide else "tp", layers=count,
         )  # fmt: skip
 
+    def gather(phase: Phase, what: str, why: str, usage: Usage) -> Iterator[Operation]:
+        said = row("all_gather", phase, what, True, why)
+        low = z.plan.training.precision == "fp8"
+        return gathered(z, said, 2 * z.arch.hidden_size, usage, cast=not what.endswith("again")) if low else iter((said,))
+
     joined, columns = "output and embedding side by side are projected", "each rank has some of the h columns"
     if z.sequence_parallel:
-        yield row("all_gather", "forward", "projection input", True, joined)
-        yield row("all_gather", "backward", "projection input again", True, "the weight gradient needs the whole input")
+        yield from gather("forward", "projection input", joined, "rows")
+        yield from gather("backward", "projection input again", "the weight gradient needs the whole input", "columns")
         yield row("reduce_scatter", "backward", "projection input gradient", True, "the mirror of the all_gather")
         yield row("all_gather", "backward", "layer input gradient", False, "the sequence was cut again before the layer")
     else:
@@ -71,5 +103,5 @@ def _projection(z: Sizes, stage: Stage, count: int) -> Iterator[Operation]:
     yield row("all_gather", "forward", "projection output", False, columns)
     if recomputed:
         if z.sequence_parallel:
-            yield row("all_gather", "backward", "projection input, recomputed", True, joined)
+            yield from gather("backward", "projection input, recomputed", joined, "rows")
         yield row("all_gather", "backward", "projection output, recomputed", False, columns)

@@ -1,7 +1,8 @@
 """What stages send to each other: activations forward, their gradients backward, a message a micro-batch and boundary.
 
 A message is b·s/c·h elements, over t with sequence parallelism (each tensor-parallel rank sends its part). With v virtual
-stages a micro-batch crosses p·v - 1 boundaries, and the last stage sends to the first between them. megatron-core 0.16.1,
+stages a micro-batch crosses p·v - 1 boundaries, and the last stage sends to the first between them. What comes after a stage
+with multi-token prediction carries the output of its layers too. megatron-core 0.16.1,
 pipeline_parallel/schedules.py (get_tensor_shapes, forward_backward_pipelining_without_interleaving,
 forward_backward_pipelining_with_interleaving) and p2p_communication.py.
 """
@@ -28,11 +29,14 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     # The last stage has no stage after its last virtual stage; the first none before its first.
     outgoing = m * (v - (i == p - 1))
     incoming = m * (v - (i == 0))
-    rows: tuple[tuple[Op, Phase, int, int, str], ...] = (
-        ("recv", "forward", incoming, back, "activations from the stage before"),
-        ("send", "forward", outgoing, onward, "activations to the stage after"),
-        ("recv", "backward", outgoing, onward, "gradients from the stage after"),
-        ("send", "backward", incoming, back, "gradients to the stage before"),
+    # After the layers of multi-token prediction, all on the last virtual stage of a rank, messages are wider.
+    further = next((stage.index for stage in sizes.plan.stages if stage.has_next_tokens), p)
+    wide_out, wide_in = m * (further <= i < p - 1), m * (further < i)
+    rows: tuple[tuple[Op, Phase, int, int, int, str], ...] = (
+        ("recv", "forward", incoming, wide_in, back, "activations from the stage before"),
+        ("send", "forward", outgoing, wide_out, onward, "activations to the stage after"),
+        ("recv", "backward", outgoing, wide_out, onward, "gradients from the stage after"),
+        ("send", "backward", incoming, wide_in, back, "gradients to the stage before"),
     )
     split = sizes.sequence_parallel
     formula = "b·s/c·h/t" if split else "b·s/c·h"
@@ -40,12 +44,16 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     why = "a stage needs the output of the layers before it, and the gradient of those after it"
     if v > 1:
         why += f"; with {v} virtual stages a micro-batch passes every rank {v} times"
-    for op, phase, count, peer, what in rows:
-        yield sizes.row(i, op, "pp", phase, count, elements, what, formula=formula, parallelism="pp", peer=peer,
+    n = sizes.next_tokens + 1
+    for op, phase, count, wide, peer, what in rows:
+        yield sizes.row(i, op, "pp", phase, count - wide, elements, what, formula=formula, parallelism="pp", peer=peer,
                         source=_SOURCE, why=why)  # fmt: skip
-        if sizes.config.variable_seq_lengths:
+        yield sizes.row(i, op, "pp", phase, wide, n * elements, f"{what}, with those for further tokens",
+                        formula=f"{n}·{formula}", parallelism="pp", peer=peer, source=_SOURCE,
+                        why=f"{why}; head and loss are on a later stage than multi-token prediction")  # fmt: skip
+        if sizes.config.variable_seq_lengths or further < p - 1:
             yield sizes.row(
                 i, op, "pp", phase, count, SHAPE_ELEMENTS, f"shape of {what}", formula="3", dtype="int64", peer=peer,
                 parallelism="pp", source="megatron-core pipeline_parallel/p2p_communication.py "
-                "P2PCommunicator._communicate_shapes", why="lengths vary, so the shape is announced first",
+                "P2PCommunicator._communicate_shapes", why="not all are of one length, so the shape is announced first",
             )  # fmt: skip

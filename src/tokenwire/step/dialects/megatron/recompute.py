@@ -7,6 +7,7 @@ transformer_layer.py and moe/moe_layer.py (selective, ``recompute_modules``).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tokenwire.model.architecture import Experts
@@ -40,16 +41,16 @@ def checkpoints(sizes: Sizes, stage: Stage) -> int:
     return len(recomputed_layers(sizes, stage))
 
 
-def recomputed_blocks(sizes: Sizes, stage: Stage) -> Counter[str]:
-    """Return how many blocks of each name (``tensor_parallel.blocks_of``) run their forward again."""
+def recomputed_blocks(sizes: Sizes, stage: Stage, among: Collection[int]) -> Counter[str]:
+    """Return how many blocks of each name (``tensor_parallel.blocks_of``) run their forward again, of the layers ``among``."""
     from tokenwire.step.dialects.megatron.tensor_parallel import blocks_of
 
     again: Counter[str] = Counter()
-    for index in recomputed_layers(sizes, stage):
+    for index in (layer for layer in recomputed_layers(sizes, stage) if layer in among):
         again.update(blocks_of(sizes.arch.layers[index]))
     config = sizes.config
     if config.recompute_granularity == "selective":
-        for index in stage.layers:
+        for index in among:
             feed = sizes.arch.layers[index].feed_forward
             if feed is None:
                 continue

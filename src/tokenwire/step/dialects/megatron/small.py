@@ -19,14 +19,14 @@ _BATCH = "Megatron-LM megatron/training/utils.py get_batch_on_this_tp_rank"
 
 def data(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield the broadcasts of a micro-batch from the first rank of the tensor-parallel group, which read it."""
-    if sizes.plan.tp == 1 or not (stage.has_embedding or stage.has_head):
+    if sizes.plan.tp == 1 or not (stage.has_embedding or stage.has_head or stage.has_next_tokens):
         return
-    last = stage.has_head
-    # Multi-token prediction embeds tokens on the last stage too.
-    first = stage.has_embedding or (last and sizes.next_tokens > 0)
+    # A stage with multi-token prediction gets all of it: it embeds tokens too.
+    last = stage.has_head or stage.has_next_tokens
+    first = stage.has_embedding or stage.has_next_tokens
     items = [("tokens", "int64", first), ("labels", "int64", last), ("loss mask", "fp32", last),
              ("attention mask", "bool", sizes.config.create_attention_mask_in_dataloader),
-             ("position ids", "int64", first), ("number of packed sequences", "int64", stage.has_embedding)]  # fmt: skip
+             ("position ids", "int64", first), ("number of packed sequences", "int64", first)]  # fmt: skip
     b, s = sizes.plan.training.micro_batch, sizes.plan.training.sequence_length
     for what, dtype, wanted in items:
         if not wanted:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tokenwire.model.architecture import Attention, Experts, LatentAttention
 from tokenwire.plan import Stage
+from tokenwire.step.dialects.megatron.low_precision import Usage, by_precision, gathered
 from tokenwire.step.dialects.megatron.recompute import checkpoints, recomputed_blocks
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase
@@ -21,6 +22,7 @@ _LAYERS = "megatron-core tensor_parallel/layers.py"
 _LINEAR = f"{_LAYERS} LinearWithGradAccumulationAndAsyncCommunication"
 _ROW = f"{_LAYERS} RowParallelLinear.forward"
 _MAPPINGS = "megatron-core tensor_parallel/mappings.py"
+_RANDOM = "megatron-core tensor_parallel/random.py"
 _FULL = "b·s/c·h"
 
 
@@ -56,18 +58,17 @@ def embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
 
 
 def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    counts: Counter[str] = Counter()
-    for index in stage.layers:
-        counts.update(blocks_of(z.arch.layers[index]))
-    again = recomputed_blocks(z, stage)
-    for name, blocks in counts.items():
-        said = _latent if name == "latent attention" else _block
-        yield from said(z, stage, name, blocks, again.get(name, 0))
+    for low, layers in by_precision(z, stage):
+        counts = Counter(name for index in layers for name in blocks_of(z.arch.layers[index]))
+        again = recomputed_blocks(z, stage, layers)
+        for name, blocks in counts.items():
+            said = _latent if name == "latent attention" else _block
+            yield from said(z, stage, name, blocks, again.get(name, 0), low)
     kept = checkpoints(z, stage)
     if z.config.distribute_saved_activations:
         yield z.row(
             stage.index, "all_gather", "tp", "backward", kept * z.plan.micro_batches, z.activation, "kept activation",
-            formula=_FULL, parallelism="tp", source="megatron-core tensor_parallel/random.py CheckpointFunction.backward",
+            formula=_FULL, parallelism="tp", source=f"{_RANDOM} CheckpointFunction.backward",
             why="each rank kept a part of the input of the layers that are run again", layers=kept,
         )  # fmt: skip
 
@@ -86,7 +87,7 @@ def blocks_of(layer: object) -> list[str]:
     return out
 
 
-def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterator[Operation]:
+def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: bool) -> Iterator[Operation]:
     m, i = z.plan.micro_batches, stage.index
 
     def row(op: Op, phase: Phase, times: int, what: str, source: str, why: str) -> Operation:
@@ -95,33 +96,34 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterat
             parallelism="sp" if z.sequence_parallel else "tp", layers=times,
         )  # fmt: skip
 
+    def gather(phase: Phase, times: int, what: str, source: str, why: str, usage: Usage) -> Iterator[Operation]:
+        said = row("all_gather", phase, times, what, source, why)
+        cast = not what.endswith("again")
+        return gathered(z, said, z.arch.hidden_size, usage, cast=cast) if low else iter((said,))
+
+    recompute, runs_again = f"{_RANDOM} CheckpointFunction.backward", "recomputation runs the forward once more"
     if not z.sequence_parallel:
         yield row("all_reduce", "forward", layers, "output", _ROW,
                   "each rank has a partial sum of the row-parallel product; every rank needs the whole")  # fmt: skip
         yield row("all_reduce", "backward", layers, "input gradient", f"{_LINEAR}.backward",
                   "each rank's columns give a part of the gradient of the input")  # fmt: skip
-        yield row("all_reduce", "backward", again, "output again", "megatron-core tensor_parallel/random.py "
-                  "CheckpointFunction.backward", "recomputation runs the forward once more")  # fmt: skip
+        yield row("all_reduce", "backward", again, "output again", recompute, runs_again)
         return
-    yield row("all_gather", "forward", layers, "input", f"{_LINEAR}.forward",
-              "the column-parallel product needs the whole sequence")  # fmt: skip
+    yield from gather("forward", layers, "input", f"{_LINEAR}.forward",
+                      "the column-parallel product needs the whole sequence", "rows")  # fmt: skip
     yield row("reduce_scatter", "forward", layers, "output", _ROW,
               "partial sums are added, and each rank keeps its part of the sequence")  # fmt: skip
-    yield row("all_gather", "backward", layers, "output gradient",
-              f"{_MAPPINGS} _ReduceScatterToSequenceParallelRegion.backward",
-              "the mirror of the reduce_scatter of the forward")  # fmt: skip
-    yield row("all_gather", "backward", layers, "input again", f"{_LINEAR}.backward",
-              "only a part of the input was kept; the weight gradient needs all of it")  # fmt: skip
+    yield from gather("backward", layers, "output gradient", f"{_MAPPINGS} _ReduceScatterToSequenceParallelRegion.backward",
+                      "the mirror of the reduce_scatter of the forward", "both")  # fmt: skip
+    yield from gather("backward", layers, "input again", f"{_LINEAR}.backward",
+                      "only a part of the input was kept; the weight gradient needs all of it", "columns")  # fmt: skip
     yield row("reduce_scatter", "backward", layers, "input gradient", f"{_LINEAR}.backward",
               "the mirror of the all_gather of the forward")  # fmt: skip
-    recompute = "megatron-core tensor_parallel/random.py CheckpointFunction.backward"
-    yield row("all_gather", "backward", again, "input, recomputed", recompute,
-              "recomputation runs the forward once more")  # fmt: skip
-    yield row("reduce_scatter", "backward", again, "output, recomputed", recompute,
-              "recomputation runs the forward once more")  # fmt: skip
+    yield from gather("backward", again, "input, recomputed", recompute, runs_again, "rows")
+    yield row("reduce_scatter", "backward", again, "output, recomputed", recompute, runs_again)
 
 
-def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Iterator[Operation]:
+def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: bool) -> Iterator[Operation]:
     # Down-projections are whole on every rank (Transformer Engine's "duplicated") and work on a part of the sequence; the
     # up-projections are column-parallel and take in the compressed vectors.
     mixer = next(m for m in (z.arch.layers[index].mixer for index in stage.layers) if isinstance(m, LatentAttention))
@@ -137,16 +139,20 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Itera
             layers=times,
         )  # fmt: skip
 
+    def gather(phase: Phase, times: int, what: str, symbol: str, width: int, why: str, usage: Usage) -> Iterator[Operation]:
+        said = row("all_gather", phase, times, what, symbol, width, why)
+        return gathered(z, said, width, usage, cast=not what.endswith("again")) if low else iter((said,))
+
     for what, symbol, width in inputs:
         if not z.sequence_parallel:
             yield row("all_reduce", "backward", layers, f"gradient of {what}", symbol, width,
                       "each rank's heads give a part of the gradient")  # fmt: skip
             continue
         needs = "heads are made for the whole sequence"
-        yield row("all_gather", "forward", layers, what, symbol, width, needs)
-        yield row("all_gather", "backward", layers, f"{what} again", symbol, width, "the weight gradient needs all of it")
+        yield from gather("forward", layers, what, symbol, width, needs, "rows")
+        yield from gather("backward", layers, f"{what} again", symbol, width, "the weight gradient needs all of it", "columns")
         yield row("reduce_scatter", "backward", layers, f"gradient of {what}", symbol, width, "the mirror of the all_gather")
-        yield row("all_gather", "backward", again, f"{what}, recomputed", symbol, width, needs)
+        yield from gather("backward", again, f"{what}, recomputed", symbol, width, needs, "rows")
     h, d = z.arch.hidden_size, mixer.qk_rope_head_dim
     if not z.sequence_parallel:
         yield row("all_reduce", "forward", layers, f"{name} output", "h", h, "each rank has a partial sum")
@@ -157,7 +163,7 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int) -> Itera
               "the mirror of the all_gather")  # fmt: skip
     yield row("all_gather", "backward", again, "rotary part of the keys, recomputed", "d_rope", d, "all heads share it")
     yield row("reduce_scatter", "forward", layers, f"{name} output", "h", h, "partial sums; a part of the sequence each")
-    yield row("all_gather", "backward", layers, f"{name} output gradient", "h", h, "the mirror of the reduce_scatter")
+    yield from gather("backward", layers, f"{name} output gradient", "h", h, "the mirror of the reduce_scatter", "both")
     yield row("reduce_scatter", "backward", again, f"{name} output, recomputed", "h", h, "the forward runs again")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenwire.model.architecture import Experts, FeedForward
+from tokenwire.model.architecture import Attention, Experts, FeedForward, Mixer
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.torchtitan.fully_sharded import reduces_each
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
@@ -53,38 +53,44 @@ def _activation(z: Sizes, stage: Stage, op: Op, phase: Phase, count: int, what: 
 def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
     m = z.plan.micro_batches
     mixers = sum(z.arch.layers[i].mixer is not None for i in stage.layers)
-    feeds = sum(isinstance(z.arch.layers[i].feed_forward, (FeedForward, Experts)) for i in stage.layers)
-    for count, name in ((mixers, "attention"), (feeds, "feed-forward")):
+    dense = sum(isinstance(z.arch.layers[i].feed_forward, FeedForward) for i in stage.layers)
+    experts = sum(isinstance(z.arch.layers[i].feed_forward, Experts) for i in stage.layers)
+    for count, name in ((mixers, "attention"), (dense, "feed-forward"), (experts, "experts")):
         yield _activation(z, stage, "all_gather", "forward", m * count, f"{name} input", "PrepareModuleInput Shard(1) to Replicate",
                           "heads and channels are cut over ranks, so each needs the whole sequence", count)  # fmt: skip
         yield _activation(z, stage, "reduce_scatter", "forward", m * count, f"{name} output", "RowwiseParallel to Shard(1)",
                           "partial sums are added, each rank keeping its part of the sequence", count)  # fmt: skip
         yield _activation(z, stage, "all_gather", "backward", m * count, f"{name} output gradient", "RowwiseParallel to Shard(1)",
                           "the opposite of the forward's reduce_scatter", count)  # fmt: skip
+        if name == "experts":
+            # Their input is used as a plain tensor (use_local_input), whose gradient counts as whole: each rank keeps its part.
+            continue
         yield _activation(z, stage, "reduce_scatter", "backward", m * count, f"{name} input gradient",
                           "PrepareModuleInput Shard(1) to Replicate", "the opposite of the forward's all_gather", count)  # fmt: skip
     again = len(checkpointed(z, stage))
     yield _activation(z, stage, "all_gather", "backward", m * 2 * again, "inputs of blocks that run again",
                       "activation_checkpoint.py apply_ac", "a checkpointed block runs its forward again before its backward",
                       again)  # fmt: skip
-    if not _by_operator(z):
-        yield _activation(z, stage, "reduce_scatter", "backward", m * again, "attention output of blocks that run again",
-                          "activation_checkpoint.py apply_ac",
-                          "run again up to the last tensor that backward needs, which comes before the block's own sum",
-                          again)  # fmt: skip
+    if not by_operator(z):
+        sums, why = (1, "run again up to the last tensor that backward needs, which comes before the block's own sum (early_stop)")
+        if not z.config.early_stop:
+            sums, why = (2, "the whole forward runs again, with the sums after attention and at the block's end")
+        yield _activation(z, stage, "reduce_scatter", "backward", m * sums * again, "outputs of blocks that run again",
+                          "activation_checkpoint.py apply_ac", why, again)  # fmt: skip
 
 
 def checkpointed(z: Sizes, stage: Stage) -> list[int]:
-    """Return the layers of a stage that run again in backward (every n-th of a model part where selective)."""
+    """Return the layers of a stage that run again in backward (every n-th that the rank holds where selective)."""
     mode, option = z.config.activation_checkpoint_mode, z.config.selective_ac_option
     if mode == "none":
         return []
     if mode == "full" or option == "op":
         return list(stage.layers)
-    return [layer for chunk in stage.chunks for place, layer in enumerate(chunk, start=1) if place % int(option) == 0]
+    return [layer for place, layer in enumerate(stage.layers, start=1) if place % int(option) == 0]
 
 
-def _by_operator(z: Sizes) -> bool:
+def by_operator(z: Sizes) -> bool:
+    """Return whether checkpoints keep what costly operators put out, collectives that scatter among them."""
     return z.config.activation_checkpoint_mode == "selective" and z.config.selective_ac_option == "op"
 
 
@@ -107,7 +113,11 @@ def _loss(z: Sizes, stage: Stage) -> Iterator[Operation]:
 def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
     # Norms: held whole and used on the rank's part of the sequence. (A bias after a row-parallel product sees the gathered
     # gradient, so it needs no sum.)
-    whole = [x for x in z.stage_tensors(stage) if x.part in ("norm", "final_norm")]
+    # A norm of queries or keys sees the rank's own heads.
+    whole = [
+        x for x in z.stage_tensors(stage)
+        if x.part in ("norm", "final_norm") or (x.layer is not None and _by_head(z.arch.layers[x.layer].mixer, x.name))
+    ]  # fmt: skip
     sizes: dict[int, int] = {}
     for tensor in whole:
         sizes[tensor.elements] = sizes.get(tensor.elements, 0) + 1
@@ -132,3 +142,7 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
                 source=f"{_CLIP} _get_total_norm; torch optim/adam.py _fused_adam",
                 why="the gradient stays a partial sum, so the norm and the fused optimizer each sum it for themselves",
             )  # fmt: skip
+
+
+def _by_head(mixer: Mixer | None, name: str) -> bool:
+    return isinstance(mixer, Attention) and mixer.qk_norm == "head" and (".q_norm." in name or ".k_norm." in name)

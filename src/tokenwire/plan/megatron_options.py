@@ -1,0 +1,195 @@
+"""What Megatron refuses of options that do not shape the grid: optimizer, recomputation, context, experts, fp8.
+
+Rules: megatron-core 0.16.1, transformer/transformer_config.py (TransformerConfig.__post_init__), transformer/moe/router.py,
+token_dispatcher.py and shared_experts.py, ssm/mamba_context_parallel.py; Megatron-LM 0.16.1, megatron/training/arguments.py
+(validate_args); TransformerEngine 2.18, context_parallel.py (attn_forward_func_with_cp), pytorch/tensor/utils.py
+(replace_raw_data), pytorch/utils.py (assert_dim_for_fp8_exec).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tokenwire.model.architecture import (
+    Architecture,
+    Attention,
+    DeltaNet,
+    Experts,
+    LatentAttention,
+    StateSpace,
+)
+from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.plan.megatron_stages import chunk_sizes, layers_of_ranks
+from tokenwire.plan.rules import Broken, Choice
+
+MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+"""What ``recompute_modules`` may name."""
+
+
+def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    """Yield the rules of these options that the choice breaks."""
+    yield from _optimizer(c)
+    yield from _recomputation(choice, c, arch)
+    yield from _next_tokens(c, arch)
+    yield from _positions(choice, arch)
+    if c.cp > 1:
+        yield from _context(c, arch)
+    if any(isinstance(layer.feed_forward, Experts) for layer in arch.layers):
+        yield from _experts(c, arch)
+    yield from _fp8(choice, c, arch)
+    if c.tp_comm_overlap and not c.sequence_parallel:
+        yield Broken("plan", "tp_comm_overlap", "needs sequence_parallel = true", (("plan", "sequence_parallel"),))
+
+
+def _optimizer(c: MegatronPlan) -> Iterator[Broken]:
+    if c.overlap_param_gather and not c.use_distributed_optimizer:
+        yield Broken("plan", "overlap_param_gather", "needs use_distributed_optimizer = true")
+    elif c.overlap_param_gather and not c.overlap_grad_reduce:
+        yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
+
+
+def _recomputation(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.recompute_granularity == "full" and (c.recompute_method is None or c.recompute_num_layers is None):
+        missing = "recompute_method" if c.recompute_method is None else "recompute_num_layers"
+        yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}", (("plan", missing),))
+    elif c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers:
+        if c.pipeline_model_parallel_layout is None and layers_of_ranks(c, len(arch.layers)) is None:
+            return  # Layers that pp does not divide: a rule of its own says so.
+        for count in dict.fromkeys(size for rank in chunk_sizes(c, len(arch.layers)) for size in rank):
+            if count % c.recompute_num_layers:
+                yield Broken("plan", "recompute_num_layers", f"uniform recomputation goes by whole groups: it must divide "
+                             f"the {count} layers of a stage")  # fmt: skip
+                break
+    elif c.recompute_granularity == "selective":
+        yield from _selective(choice, c, arch)
+    if c.distribute_saved_activations and c.sequence_parallel:
+        yield Broken("plan", "distribute_saved_activations", "must be false with sequence parallelism")
+    elif c.distribute_saved_activations and (c.tp == 1 or c.recompute_granularity != "full"):
+        yield Broken("plan", "distribute_saved_activations", "needs tp above 1 and full recomputation")
+
+
+def _selective(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    for key in ("recompute_num_layers", "recompute_method"):
+        if getattr(c, key) is not None:
+            yield Broken("plan", key, "selective recomputation goes by modules, not by layers", values=(None,))
+    unknown = [name for name in c.recompute_modules if name not in MODULES]
+    known = tuple(name for name in c.recompute_modules if name in MODULES) or ("core_attn",)
+    if unknown:
+        yield Broken("plan", "recompute_modules", f"{unknown[0]} is none of {', '.join(MODULES)}", values=(known,))
+    latent = any(isinstance(layer.mixer, LatentAttention) for layer in arch.layers)
+    refused = {
+        "moe_act": None if c.moe_grouped_gemm else "needs moe_grouped_gemm = true",
+        "mla_up_proj": None if latent else "is of latent attention, which the model has not",
+    }
+    if choice.training.precision == "fp8" and c.fp8_recipe == "delayed":
+        refused |= dict.fromkeys(("moe_act", "layernorm"), "does not go with delayed scaling of fp8")
+    for name, rule in refused.items():
+        if rule and name in c.recompute_modules:
+            rest = tuple(other for other in known if other != name) or ("core_attn",)
+            yield Broken("plan", "recompute_modules", f"{name} {rule}", values=(rest,))
+
+
+def _next_tokens(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if not c.mtp_num_layers:
+        return
+    if c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers != 1:
+        yield Broken("plan", "recompute_num_layers", "must be 1 with multi-token prediction")
+    if arch.positions in ("learned", "sinusoidal"):
+        yield Broken("plan", "mtp_num_layers", "multi-token prediction goes with rotary positions or none", values=(None,))
+
+
+def _positions(choice: Choice, arch: Architecture) -> Iterator[Broken]:
+    length = choice.training.sequence_length
+    if arch.positions == "learned" and arch.max_positions and length > arch.max_positions:
+        yield Broken("training", "sequence_length", f"the model has {arch.max_positions:,} learned positions", values=(arch.max_positions,))
+
+
+def _context(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    sizes = c.hierarchical_context_parallel_sizes
+    if (c.cp_comm_type == "a2a+p2p" and (sizes is None or len(sizes) != 2)) or (sizes and math.prod(sizes) != c.cp):
+        halves = next((n, c.cp // n) for n in range(int(c.cp**0.5), 0, -1) if c.cp % n == 0)
+        yield Broken("plan", "hierarchical_context_parallel_sizes", f"a2a+p2p needs two sizes whose product is cp = {c.cp}",
+                     values=(halves,))  # fmt: skip
+        return
+    among = c.cp if c.cp_comm_type == "a2a" else sizes[0] if c.cp_comm_type == "a2a+p2p" and sizes else 1
+    for mixer in dict.fromkeys(layer.mixer for layer in arch.layers):
+        if isinstance(mixer, Attention):
+            yield from _attention(c, mixer, among)
+        elif isinstance(mixer, LatentAttention) and mixer.heads // c.tp % among:
+            yield Broken("plan", "cp", f"all_to_all needs its {among} ranks to divide the {mixer.heads // c.tp} heads of a tensor-parallel rank")
+        elif isinstance(mixer, DeltaNet):
+            yield Broken("plan", "cp", "gated delta nets do not go with context parallelism")
+        elif isinstance(mixer, StateSpace):
+            yield from _state_space(c, mixer)
+
+
+def _attention(c: MegatronPlan, mixer: Attention, among: int) -> Iterator[Broken]:
+    heads, kv_heads = mixer.heads // c.tp, max(mixer.kv_heads // c.tp, 1)
+    for what, count in (("heads", heads), ("KV heads", kv_heads)):
+        if count % among:
+            yield Broken("plan", "cp", f"all_to_all needs its {among} ranks to divide the {count} {what} of a tensor-parallel rank",
+                         (("plan", "cp_comm_type"),))  # fmt: skip
+    if mixer.window is not None and c.cp_comm_type not in ("a2a", "all_gather"):
+        yield Broken("plan", "cp_comm_type", "attention to a window goes with a2a and all_gather only", (("plan", "cp"),), ("all_gather", "a2a"))
+    if mixer.sinks and c.cp_comm_type != "a2a":
+        yield Broken("plan", "cp_comm_type", "attention with sinks goes with a2a only", (("plan", "cp"),), ("a2a",))
+
+
+def _state_space(c: MegatronPlan, mixer: StateSpace) -> Iterator[Broken]:
+    heads, groups = mixer.heads // c.tp, mixer.groups // c.tp
+    if heads % c.cp:
+        yield Broken("plan", "cp", f"must divide the {heads} state-space heads of a tensor-parallel rank")
+    elif groups and (c.cp % groups if groups < c.cp else groups % c.cp):
+        yield Broken("plan", "cp", f"must divide the {groups} state-space groups of a tensor-parallel rank, or be a multiple of them")
+
+
+def _experts(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    dispatcher, balancing = c.moe_token_dispatcher_type, c.moe_router_load_balancing_type
+    if dispatcher == "allgather" and c.variable_seq_lengths:
+        yield Broken("plan", "variable_seq_lengths", 'needs moe_token_dispatcher_type = "alltoall"')
+    if dispatcher == "flex" and c.expert_tp * c.ep == 1:
+        yield Broken("plan", "moe_token_dispatcher_type", "flex needs etp·ep above 1", values=("alltoall",))
+    if c.moe_pad_expert_input_to_capacity and c.moe_expert_capacity_factor is None:
+        yield Broken("plan", "moe_pad_expert_input_to_capacity", "needs moe_expert_capacity_factor")
+    elif c.moe_pad_expert_input_to_capacity and dispatcher == "flex" and c.moe_flex_dispatcher_backend == "deepep":
+        yield Broken("plan", "moe_pad_expert_input_to_capacity", "does not go with DeepEP")
+    if balancing == "sinkhorn" and (c.moe_aux_loss_coeff or c.moe_expert_capacity_factor is not None):
+        with_it = "an auxiliary loss" if c.moe_aux_loss_coeff else "a capacity of experts"
+        yield Broken("plan", "moe_router_load_balancing_type", f"sinkhorn does not go with {with_it}", values=("none",))
+    dense_bias = any(isinstance(x.mixer, (Attention, LatentAttention)) and x.mixer.output_bias for x in arch.layers)
+    if dense_bias and any(isinstance(x.feed_forward, Experts) and x.feed_forward.shared for x in arch.layers):
+        # shared_experts.py: one option is for all biases, and shared experts have none.
+        yield Broken("plan", "dialect", "Megatron has no shared experts beside projections with a bias")
+
+
+def _fp8(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if choice.training.precision != "fp8":
+        if c.fp8_param_gather:
+            yield Broken("plan", "fp8_param_gather", 'needs training.precision = "fp8"')
+        return
+    if c.fp8_param_gather and not c.use_distributed_optimizer:
+        yield Broken("plan", "fp8_param_gather", "needs use_distributed_optimizer = true")
+    if c.reuse_grad_buf_for_mxfp8_param_ag and not (c.fp8_param_gather and c.fp8_recipe == "mxfp8"):
+        yield Broken("plan", "reuse_grad_buf_for_mxfp8_param_ag", 'needs fp8_param_gather = true and fp8_recipe = "mxfp8"')
+    elif c.fp8_param_gather and c.fp8_recipe == "mxfp8" and not c.reuse_grad_buf_for_mxfp8_param_ag:
+        yield Broken("plan", "reuse_grad_buf_for_mxfp8_param_ag", "parameters in mxfp8 are gathered in the buffer of the gradients only")
+    if c.first_last_layers_bf16:
+        yield from _first_last(c, len(arch.layers))
+    parts = c.cp * (c.tp if c.sequence_parallel else 1)
+    rows = choice.training.micro_batch * choice.training.sequence_length // parts
+    block = 32 if c.fp8_recipe == "mxfp8" else 8
+    if rows % block:
+        yield Broken("training", "sequence_length", f"fp8 needs the {rows:,} rows of a rank to be a multiple of {block}",
+                     values=tuple(parts * block * n for n in range(max(rows // block, 1), 0, -1)))  # fmt: skip
+    if arch.hidden_size % 16:
+        yield Broken("training", "precision", f"fp8 needs the hidden size of {arch.hidden_size:,} to be a multiple of 16", values=("bf16",))
+
+
+def _first_last(c: MegatronPlan, layers: int) -> Iterator[Broken]:
+    if c.fp8_recipe == "delayed":
+        yield Broken("plan", "first_last_layers_bf16", "does not go with delayed scaling", (("plan", "fp8_recipe"),))
+    most = layers // c.pp
+    for key in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+        if getattr(c, key) > most:
+            yield Broken("plan", key, f"must be at most the {most} layers of a stage")
