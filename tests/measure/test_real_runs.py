@@ -37,13 +37,15 @@ def left() -> list[str]:
 
 @pytest.mark.parametrize("name", MODES)
 def test_mode_is_predicted_to_the_byte(name: str) -> None:
-    mode, arch = MODES[name], small(8 if name == "pp-interleaved" else 4)
+    mode, arch = MODES[name], small({"pp-interleaved": 8, "pp-gpipe": 4, "pp-1f1b": 4}.get(name, 2))
     before = left()
     found = measure(arch, plan_of(mode, TRAINING, arch, 4), IDS, Settings(NetworkConfig(4, "namespaces"), 4, 250), mode)
     verdict = found.verdict()
     assert verdict["payload_within_aim"], verdict
     assert verdict["messages_exact"], verdict
     assert verdict["capture_minus_sockets_bytes"] == 0, verdict
+    assert verdict["frames_within_aim"], verdict
+    assert verdict["three_ways_apart"] == {"packets": 0, "bytes": 0}, found.three_ways
     assert verdict["loss_falls"], found.losses
     assert left() == before
 

@@ -9,9 +9,9 @@ This is what torch 2.13 does with gloo: reduce_scatter is carried out as an all_
 """
 
 from tokenwire.collectives.gloo.calls import CALLS, Sent, messages, sent
-from tokenwire.collectives.gloo.pairs import HEADER_BYTES, MESSAGE_BYTES, PAIRS, on_connections
+from tokenwire.collectives.gloo.pairs import HEADER_BYTES, MESSAGE_BYTES, PAIRS, on_connections, summed
 from tokenwire.collectives.gloo.ring import SEGMENT_BYTES, segments
 
 __all__ = [
-    "CALLS", "HEADER_BYTES", "MESSAGE_BYTES", "PAIRS", "SEGMENT_BYTES", "Sent", "messages", "on_connections", "segments", "sent"
+    "CALLS", "HEADER_BYTES", "MESSAGE_BYTES", "PAIRS", "SEGMENT_BYTES", "Sent", "messages", "on_connections", "segments", "sent", "summed"
 ]  # fmt: skip

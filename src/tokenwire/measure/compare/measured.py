@@ -47,12 +47,12 @@ def by_sockets(runs: Sequence[dict[str, Any]], mark: int) -> dict[str, Counter[P
 
 
 def by_capture(found: Sequence[Stream], runs: Sequence[dict[str, Any]], mark: int) -> dict[str, Counter[Pair]]:
-    """Return stream bytes, payload, messages, frames and their bytes by pair since the mark before, from the capture.
+    """Return stream bytes, payload, messages, frames with data and without, and their bytes by pair since the mark before, from the capture.
 
     A mark is the moment at which the sender of a stream read its counts.
     """
     owner = owners(runs, mark)
-    names = ("stream_bytes", "payload", "messages", "frames", "frame_bytes", "resent_bytes")
+    names = ("stream_bytes", "payload", "messages", "data_frames", "acks", "frame_bytes")
     out: dict[str, Counter[Pair]] = {name: Counter() for name in names}
     for stream in found:
         rank = owner.get((stream.source, stream.target))
@@ -60,17 +60,13 @@ def by_capture(found: Sequence[Stream], runs: Sequence[dict[str, Any]], mark: in
         if rank is None or peer is None:
             continue
         first, last = (runs[rank]["marks"][at]["time_ns"] for at in (mark - 1, mark))
-        for name, value in stream.window(first, last).items():
-            if name in out:
-                out[name][rank, peer] += value
+        counts = stream.window(first, last)
+        for name in ("stream_bytes", "data_frames", "frame_bytes"):
+            out[name][rank, peer] += counts[name]
+        out["acks"][rank, peer] += counts["frames"] - counts["data_frames"]
         records = stream.records()
         data = records[(records[:, 0] > first) & (records[:, 0] <= last) & (records[:, 1] == DATA)]
         out["payload"][rank, peer] += int(data[:, 2].sum())
         out["messages"][rank, peer] += len(data)
     return out
 
-
-def by_interface(runs: Sequence[dict[str, Any]], mark: int) -> list[dict[str, int]]:
-    """Return for each rank the bytes and packets of its interface since the mark before; all that crossed, the store's too."""
-    return [{key: value - run["marks"][mark - 1]["interface"].get(key, 0) for key, value in run["marks"][mark]["interface"].items()}
-            for run in runs]  # fmt: skip

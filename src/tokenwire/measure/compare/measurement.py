@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.measure.compare.frames import FRAME_HEADER
+
 if TYPE_CHECKING:
     import polars as pl
 
 PAYLOAD_AIM, FRAMES_AIM = 0.001, 0.01
 """Relative differences up to which payload and frames count as predicted."""
+
+
+COLUMNS = (
+    "payload_predicted", "payload_recorded", "payload_captured", "messages_predicted", "messages_recorded", "messages_captured",
+    "stream_predicted", "stream_sockets", "stream_received", "stream_captured", "data_frames_predicted", "data_frames_captured",
+    "acks_expected", "acks_most", "acks_captured", "frame_bytes_predicted", "frame_bytes_captured", "resent",
+)  # fmt: skip
+"""What a row has besides ``step, src, dst``."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +28,11 @@ class Measurement:
 
     Columns: ``step, src, dst``; ``payload`` and ``messages`` ``_predicted``, ``_recorded`` (of the calls that torch made, last step
     alone) and ``_captured`` (by gloo's headers in the capture); ``stream_predicted``, ``stream_sockets`` (TCP_INFO of the sender),
-    ``stream_received`` (of the receiver), ``stream_captured`` in bytes; ``frames_predicted``, ``frames_at_most`` (see ``frames``), ``frames_captured``,
-    ``frame_bytes_predicted``, ``frame_bytes_captured``; ``resent`` bytes. ``steady`` is the first step that is compared: those
-    before it set torch up. What was not captured is null.
+    ``stream_received`` (of the receiver), ``stream_captured`` in bytes; ``data_frames_predicted``, ``data_frames_captured``; acknowledgements by themselves,
+    ``acks_expected``, ``acks_most`` (see ``frames``) and ``acks_captured``; ``frame_bytes_predicted`` (with the acknowledgements that are
+    expected), ``frame_bytes_captured``; ``resent`` bytes. ``steady`` is the first step that is compared: those before it set torch
+    up. What was not captured is null. ``frames_cut``: captured frames are those of the wire, not sends that a card has yet to cut.
+    ``three_ways``: see there.
     """
 
     mode: str
@@ -32,11 +44,12 @@ class Measurement:
     steady: int
     losses: tuple[float, ...]
     pairs: pl.DataFrame
-    interfaces: tuple[dict[str, int], ...]
+    three_ways: tuple[dict[str, Any], ...]
     setup_bytes: int
     store_bytes: int
     phases: tuple[dict[str, Any], ...]
     bursts: tuple[dict[str, Any], ...]
+    frames_cut: bool = True
     dropped: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
@@ -66,11 +79,24 @@ class Measurement:
         column = self.compared()[name]
         return None if column.null_count() == len(column) else int(column.sum())
 
+    def apart(self) -> dict[str, int] | None:
+        """Return the largest difference between two of the three ways of counting a rank, in packets and bytes with their options."""
+        if not self.three_ways:
+            return None
+        out = {}
+        for kind in ("packets", "bytes"):
+            ways = [[row[f"{kind}_interface"], row[f"{kind}_sockets"] + (row["option_bytes"] or 0 if kind == "bytes" else 0),
+                     *([row[f"{kind}_capture"]] if self.captured else [])] for row in self.three_ways]  # fmt: skip
+            out[kind] = max(max(way) - min(way) for way in ways)
+        return out
+
     def verdict(self) -> dict[str, Any]:
         """Return the largest relative difference of each kind, and whether each is within its aim.
 
         ``payload`` is of the worst rank (by sockets: stream bytes; by capture: bytes of tensors), ``pairs`` how many pairs differ
-        at all, ``messages`` the total missed, ``frames`` of the frame bytes of all ranks.
+        at all, ``messages`` the total missed, ``data_frames`` of the frames with data of all ranks by number and ``data_frame_bytes`` by
+        bytes (whether a small record rides in the frame before it is TCP's choice), ``frame_bytes`` of all frames, with one
+        acknowledgement a message; the acknowledgements themselves are given beside.
         """
         rows = self.compared()
         worst = {}
@@ -79,9 +105,13 @@ class Measurement:
         messages = None
         if self.captured:
             messages = int((rows["messages_captured"] - rows["messages_predicted"]).abs().sum())
-        frames = None
-        if self.captured:
-            frames = _off(self.total("frame_bytes_predicted") or 0, self.total("frame_bytes_captured") or 0)
+        frames, with_data, all_frames = None, None, None
+        if self.captured and self.frames_cut:
+            counted = [self.total(f"data_frames_{how}") or 0 for how in ("predicted", "captured")]
+            streams = [self.total(f"stream_{how}") or 0 for how in ("predicted", "captured")]
+            frames = _off(*counted)
+            with_data = _off(*(size + FRAME_HEADER * number for size, number in zip(streams, counted, strict=True)))
+            all_frames = _off(self.total("frame_bytes_predicted") or 0, self.total("frame_bytes_captured") or 0)
         counts = None
         if self.captured:
             counts = int((rows["stream_captured"] - rows["stream_sockets"]).abs().sum())
@@ -90,10 +120,13 @@ class Measurement:
         return {
             "stream_worst_rank": worst["stream"], "payload_worst_rank": worst["payload"],
             "pairs_different": int((rows["stream_predicted"] != rows["stream_sockets"]).sum()), "pairs": rows.height,
-            "messages_missed": messages, "frame_bytes_off": frames, "capture_minus_sockets_bytes": counts,
+            "messages_missed": messages, "data_frames_off": frames, "data_frame_bytes_off": with_data,
+            "frame_bytes_off": all_frames,
+            "acks": {key: self.total(f"acks_{key}") for key in ("expected", "most", "captured")},
+            "capture_minus_sockets_bytes": counts, "three_ways_apart": self.apart(),
             "payload_within_aim": stream <= PAYLOAD_AIM and payload <= PAYLOAD_AIM,
             "messages_exact": None if messages is None else messages == 0,
-            "frames_within_aim": None if frames is None else frames <= FRAMES_AIM,
+            "frames_within_aim": None if with_data is None else with_data <= FRAMES_AIM,
             "loss_falls": len(self.losses) > 1 and self.losses[-1] < self.losses[0],
         }  # fmt: skip
 
@@ -102,7 +135,7 @@ class Measurement:
         return {
             "mode": self.mode, "said": self.said, "network": self.network, "prediction": self.prediction, "ranks": self.ranks,
             "steps": self.steps, "first_compared_step": self.steady, "losses": list(self.losses), "verdict": self.verdict(),
-            "per_rank": self.by_rank(), "interfaces": list(self.interfaces), "setup_bytes": self.setup_bytes,
+            "per_rank": self.by_rank(), "three_ways": list(self.three_ways), "setup_bytes": self.setup_bytes,
             "store_bytes": self.store_bytes, "phases": list(self.phases), "dropped_packets": self.dropped,
             "seconds": self.seconds, "notes": list(self.notes), "pairs": self.pairs.to_dicts(),
         }  # fmt: skip

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenwire.collectives.gloo import on_connections
+from tokenwire.collectives.gloo import on_connections, summed
 from tokenwire.errors import InputError
 from tokenwire.measure.compare.frames import FRAME_HEADER, frames
-from tokenwire.measure.compare.measured import by_capture, by_interface, by_sockets
-from tokenwire.measure.compare.measurement import Measurement
-from tokenwire.measure.compare.predicted import by_phase, joined, of_calls, of_step, of_zero
+from tokenwire.measure.compare.measured import by_capture, by_sockets
+from tokenwire.measure.compare.measurement import COLUMNS, Measurement
+from tokenwire.measure.compare.predicted import by_phase, of_calls, of_step, of_tensor, of_zero
+from tokenwire.measure.compare.three_ways import three_ways
 from tokenwire.measure.counting.capture import Listening, capturing
 from tokenwire.measure.counting.streams import Stream, streams
 from tokenwire.measure.dryrun.record import require_torch
@@ -78,13 +79,13 @@ def measure(
                 arch, plan, np.asarray(ids, dtype=np.int64), settings.steps, tuple(host.address for host in net.hosts),
                 net.hosts[0].interface, net.store_port, net.namespaces, zero=chosen.zero,
                 sequence_parallel=chosen.sequence_parallel, learning_rate=settings.learning_rate,
-                timeout=min(settings.timeout, 300.0), fails=settings.fails,
+                timeout=min(settings.timeout, 300.0), delay=settings.network.delay or 0.0, fails=settings.fails,
             )  # fmt: skip
             from tokenwire.measure.training.running import run
 
             with capturing(net, folder) if settings.capture else nullcontext(Listening()) as heard:
                 runs = run(job, net, folder, settings.timeout, tell)
-        found = streams(heard.files, net.store_port)[0] if heard.files else None
+        found = streams(heard.files) if heard.files else None
     tell("comparing")
     return _measurement(arch, plan, chosen, settings, net, runs, found, heard.dropped, time.monotonic() - began)
 
@@ -119,24 +120,21 @@ def _measurement(
     recorded = of_calls([run["calls"] for run in runs])
     predicted, said = of_step(table, plan), "the step table"
     if mode.predicted == "table+zero":
-        predicted, said = joined(predicted, of_zero(arch, plan.world)), "the step table and ZeroRedundancyOptimizer's broadcasts"
-    elif mode.predicted == "recorded":
-        predicted, said = recorded, "the calls that torch made in the last step: no dialect describes this mode"
+        predicted, said = np.concatenate([predicted, of_zero(arch, plan.world)]), "the step table and ZeroRedundancyOptimizer's broadcasts"
+    elif mode.predicted == "tensor":
+        predicted, said = of_tensor(arch, plan), "the sums of tensor parallelism where sequences stay whole"
     marks = runs[0]["marks"]
     counted = [(mark, by_sockets(runs, mark), by_capture(found, runs, mark) if found is not None else None)
                for mark in range(1, len(marks))]  # fmt: skip
     notes = []
     if dropped:
         notes.append(f"the capture missed {dropped:,} packets: what it says is too little")
-    if mode.predicted == "recorded" and settings.steps < STARTING + 2:
-        notes.append("the one step compared is the one that was recorded")
-    windows = by_interface_total(runs, len(marks) - 1)
     return Measurement(
         mode=mode.name, said=mode.said, network=net.said, prediction=said, ranks=plan.world, steps=settings.steps,
         steady=STARTING + 1, losses=_losses(runs), pairs=_rows(counted, predicted, recorded, settings, net.kind),
-        interfaces=windows if net.kind == "namespaces" else (), setup_bytes=_at_first(runs, "connections"),
+        three_ways=three_ways(runs, found) if net.kind == "namespaces" else (), setup_bytes=_at_first(runs, "connections"),
         store_bytes=_store(runs), phases=tuple(by_phase(table, plan)),
-        bursts=_bursts(found, runs, len(marks) - 1), dropped=dropped, seconds=seconds, notes=tuple(notes),
+        bursts=_bursts(found, runs, len(marks) - 1), frames_cut=net.kind == "namespaces" and not settings.network.offloads, dropped=dropped, seconds=seconds, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -145,10 +143,9 @@ def _rows(
 ) -> pl.DataFrame:
     import polars as pl
 
-    wanted, made = ({(src, dst): (payload, count) for src, dst, payload, count in table.tolist()} for table in (predicted, recorded))
+    wanted, made = ({(src, dst): (payload, count) for src, dst, payload, count in summed(table).tolist()} for table in (predicted, recorded))
     stream = on_connections(predicted)
-    mtu = settings.network.mtu if kind == "namespaces" else LOOPBACK_MTU
-    estimated, most = frames(predicted, mtu), frames(predicted, mtu, every_second=True)
+    expected = frames(predicted, settings.network.mtu if kind == "namespaces" else LOOPBACK_MTU)
     rows = []
     for step, sockets, capture in counted:
         pairs = sorted({*stream, *(pair for pair, size in sockets["sent"].items() if size)})
@@ -157,27 +154,15 @@ def _rows(
             last = step == counted[-1][0]
             said = made.get(pair, (0, 0)) if last else (None, None)
             heard = {name: (None if capture is None else capture[name][pair])
-                     for name in ("payload", "messages", "stream_bytes", "frames", "frame_bytes")}  # fmt: skip
+                     for name in ("payload", "messages", "stream_bytes", "data_frames", "acks", "frame_bytes")}  # fmt: skip
+            with_data, acks = expected.data[pair], expected.acks[pair]
             rows.append((
                 step, *pair, payload, said[0], heard["payload"], count, said[1], heard["messages"], stream.get(pair, 0),
-                sockets["sent"][pair], sockets["received"][pair], heard["stream_bytes"], estimated.get(pair, 0), most.get(pair, 0),
-                heard["frames"], stream.get(pair, 0) + FRAME_HEADER * estimated.get(pair, 0), heard["frame_bytes"], sockets["resent"][pair],
+                sockets["sent"][pair], sockets["received"][pair], heard["stream_bytes"], with_data, heard["data_frames"],
+                acks, expected.most_acks[pair], heard["acks"], stream.get(pair, 0) + FRAME_HEADER * (with_data + acks),
+                heard["frame_bytes"], sockets["resent"][pair],
             ))  # fmt: skip
-    names = ("step", "src", "dst", "payload_predicted", "payload_recorded", "payload_captured", "messages_predicted",
-             "messages_recorded", "messages_captured", "stream_predicted", "stream_sockets", "stream_received", "stream_captured",
-             "frames_predicted", "frames_at_most", "frames_captured",
-             "frame_bytes_predicted", "frame_bytes_captured", "resent")  # fmt: skip
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
-
-
-def by_interface_total(runs: list[dict[str, Any]], last: int) -> tuple[dict[str, int], ...]:
-    """Return for each rank what its interface sent and received over all steps, the store's talk included."""
-    sums: list[dict[str, int]] = [{"rank": run["rank"]} for run in runs]
-    for mark in range(1, last + 1):
-        for total, counts in zip(sums, by_interface(runs, mark), strict=True):
-            for key, value in counts.items():
-                total[key] = total.get(key, 0) + value
-    return tuple(sums)
+    return pl.DataFrame(rows, schema=dict.fromkeys(("step", "src", "dst", *COLUMNS), pl.Int64), orient="row")
 
 
 def _losses(runs: list[dict[str, Any]]) -> tuple[float, ...]:

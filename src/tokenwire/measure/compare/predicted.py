@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.collectives.gloo import messages
-from tokenwire.collectives.gloo.pairs import pairs, summed
+from tokenwire.collectives.gloo.pairs import pairs
 from tokenwire.collectives.tables import Table
-from tokenwire.measure.training.zero import broadcasts
+from tokenwire.measure.training.tensor import sums
+from tokenwire.measure.training.zero import FP32, broadcasts
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ OUTSIDE = ("setup",)
 
 
 def of_step(operations: pl.DataFrame, plan: Plan) -> Table:
-    """Return who sends what to whom in one step (``PAIRS`` of ranks), by the step table."""
+    """Return who sends what to whom in one step, by the step table: ``PAIRS`` of ranks, a row a kind of call and pair."""
     return _together(_by_rank(row, plan) for row in operations.iter_rows(named=True) if row["phase"] not in OUTSIDE)
 
 
@@ -55,14 +56,15 @@ def of_calls(calls: Iterable[Iterable[Mapping[str, Any]]]) -> Table:
 
 def of_zero(arch: Architecture, n: int) -> Table:
     """Return who sends what when each rank broadcasts the parameters that it has updated."""
-    parts = [_named(messages("broadcast", n, size, root=owner), list(range(n)), count)
+    parts = [_named(messages("broadcast", n, size, root=owner), range(n), count)
              for owner, size, count in broadcasts(arch, n)]  # fmt: skip
     return _together(parts)
 
 
-def joined(*tables: Table) -> Table:
-    """Return several tables as one, a row a pair."""
-    return _together(tables)
+def of_tensor(arch: Architecture, plan: Plan) -> Table:
+    """Return who sends what in a step of tensor parallelism without sequence parallelism, all ranks in one group."""
+    return _together(_named(messages("all_reduce", plan.world, elements * FP32), range(plan.world), count)
+                     for elements, count in sums(arch, plan))  # fmt: skip
 
 
 def _by_rank(row: Mapping[str, Any], plan: Plan) -> Table:
@@ -88,4 +90,4 @@ def _named(table: Table, members: Any, count: int) -> Table:
 
 def _together(parts: Iterable[Table]) -> Table:
     kept = [part for part in parts if part.size]
-    return summed(np.concatenate(kept)) if kept else pairs([], [], [], [])
+    return np.concatenate(kept) if kept else pairs([], [], [], [])

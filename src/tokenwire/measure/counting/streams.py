@@ -51,7 +51,7 @@ class Stream:
         until = ends[self.time <= last]
         new = int(until[-1] if len(until) else 0) - int(before[-1] if len(before) else 0)
         carried = int(self.payload[inside].sum())
-        return {"frames": int(inside.sum()), "frame_bytes": int(self.frame[inside].sum()), "stream_bytes": new,
+        return {"frames": int(inside.sum()), "frame_bytes": int(self.frame[inside].sum()), "payload_bytes": carried, "stream_bytes": new,
                 "resent_bytes": carried - new, "data_frames": int((inside & (self.payload > 0)).sum())}  # fmt: skip
 
     def records(self) -> npt.NDArray[np.int64]:
@@ -81,20 +81,16 @@ class _Packets:
     bodies: list[bytes] = field(default_factory=list)
 
 
-def streams(files: list[Path], without_port: int | None = None) -> tuple[list[Stream], dict[str, int]]:
-    """Return the TCP streams of captures over IPv4, and the frames and bytes of all packets (those of ``without_port`` too).
+def streams(files: list[Path]) -> list[Stream]:
+    """Return the TCP streams of captures over IPv4.
 
     Raises ``InputError`` for a file that tcpdump did not write, or that ends within a packet.
     """
     packets: dict[tuple[End, End], _Packets] = {}
-    total = {"frames": 0, "frame_bytes": 0}
     for file in files:
         for when, length, data in _records(file):
-            total["frames"] += 1
-            total["frame_bytes"] += length
             _sort_in(packets, when, length, data)
-    kept = {ends: one for ends, one in packets.items() if without_port not in (ends[0][1], ends[1][1])}
-    return [_stream(ends, one) for ends, one in kept.items()], total
+    return [_stream(ends, one) for ends, one in packets.items()]
 
 
 def _sort_in(packets: dict[tuple[End, End], _Packets], when: int, length: int, data: bytes) -> None:

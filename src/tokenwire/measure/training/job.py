@@ -21,7 +21,8 @@ STARTING = 2
 class Job:
     """A run: ``ids`` int64[tokens] of the text; ``addresses`` by rank; ``zero`` and ``sequence_parallel`` as in ``modes``.
 
-    ``namespaces`` by rank are the files that stand for them; none on loopback.
+    ``namespaces`` by rank are the files that stand for them; none on loopback. ``delay`` in s is that of the
+    network, for which marks wait.
     """
 
     arch: Architecture
@@ -37,6 +38,7 @@ class Job:
     learning_rate: float = 3e-3
     seed: int = 1
     timeout: float = 120.0
+    delay: float = 0.0
     fails: tuple[int, int] | None = None
 
     def batch(self, step: int, rank: int) -> tuple[Ids, Ids]:

@@ -1,15 +1,15 @@
 """Modes: the parallelisms that are run for real, each a plan of a framework and what is done besides.
 
 ``predicted`` says where the prediction comes from: ``table``, the step table alone; ``table+zero``, with the broadcasts of
-ZeroRedundancyOptimizer; ``recorded``, the calls of the run itself, where no dialect describes them.
+ZeroRedundancyOptimizer; ``tensor``, the sums of tensor parallelism where sequences stay whole, which no dialect describes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tokenwire.errors import InputError, unknown
 from tokenwire.model.architecture import Architecture
@@ -25,10 +25,9 @@ class Mode:
     name: str
     said: str
     values: Mapping[str, Any]
-    predicted: str = "table"
+    predicted: Literal["table", "table+zero", "tensor"] = "table"
     zero: bool = False
     sequence_parallel: bool = True
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _titan(name: str, said: str, **values: Any) -> Mode:
@@ -43,7 +42,7 @@ _LISTED = (
     _titan("fsdp2", "FSDP2, parameters gathered again in backward", fsdp_reshard_after_forward="always"),
     _titan("fsdp2-keep", "FSDP2, parameters kept after forward", fsdp_reshard_after_forward="never"),
     _titan("hsdp", "FSDP2 among halves of the ranks, replicated over the two", data_parallel_replicate_degree=2),
-    dataclasses.replace(_titan("tp", "tensor parallelism", tp="N"), predicted="recorded", sequence_parallel=False),
+    dataclasses.replace(_titan("tp", "tensor parallelism", tp="N"), predicted="tensor", sequence_parallel=False),
     _titan("tp-sp", "tensor and sequence parallelism", tp="N"),
     _titan("pp-gpipe", "pipeline, GPipe", pp="N", pipeline_parallel_schedule="GPipe", **_PIPELINE),
     _titan("pp-1f1b", "pipeline, 1F1B", pp="N", pipeline_parallel_schedule="1F1B", **_PIPELINE),

@@ -17,6 +17,7 @@ from tokenwire.measure.training.job import Job
 
 _REST = 0.06
 """Seconds in which what is on its way arrives: more than the 40 ms after which TCP acknowledges at the latest."""
+_LOOKS = 50
 
 
 class Marks:
@@ -29,11 +30,18 @@ class Marks:
         """Wait for all, let the network come to rest, read the counts, wait for all again."""
         ended = time.time_ns()
         self._all(f"{name}/there")
-        time.sleep(_REST)
-        self.taken.append({"mark": name, "began_ns": began, "ended_ns": ended, "time_ns": time.time_ns(), "interface": interface(
-            self.job.interface), "connections": [c for c in connections() if not self._stores(c)],
-            "store": [c for c in connections() if self._stores(c)]})  # fmt: skip
+        time.sleep(_REST + 3 * self.job.delay)
+        self.taken.append({"mark": name, "began_ns": began, "ended_ns": ended, **self._counts()})
         self._all(f"{name}/read")
+
+    def _counts(self) -> dict[str, Any]:
+        # All counts are of one moment: they are read again where a frame crossed meanwhile.
+        for _ in range(_LOOKS):
+            crossed, own, now = interface(self.job.interface), list(connections()), time.time_ns()
+            if interface(self.job.interface) == crossed:
+                break
+        return {"time_ns": now, "interface": crossed, "connections": [c for c in own if not self._stores(c)],
+                "store": [c for c in own if self._stores(c)]}  # fmt: skip
 
     def _stores(self, connection: dict[str, Any]) -> bool:
         return self.job.store_port in (connection["local"][1], connection["remote"][1])

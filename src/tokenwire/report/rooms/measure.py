@@ -74,6 +74,7 @@ def show_measurement(measurement: Measurement) -> None:
     ]  # fmt: skip
     columns = ("rank", "payload", "seen", "messages", "seen ", "in TCP", "sockets", "capture")
     out(table(rows, columns, right=columns, title="sent by each rank, bytes: predicted, and how much more was counted"))
+    _show_three_ways(m)
     for line in verdict_lines(m, verdict):
         out(line)
     misses = [row for row in m.compared().iter_rows(named=True) if row["stream_predicted"] != row["stream_sockets"]]
@@ -96,14 +97,39 @@ def verdict_lines(m: Measurement, verdict: dict[str, Any]) -> list[str]:
         lines += [
             f"payload by gloo's headers: worst rank off by {worst:.4%}; messages: "
             + ("exact" if verdict["messages_exact"] else f"{verdict['messages_missed']:,} off"),
-            f"frames: {format_bytes(m.total('frame_bytes_captured') or 0)} seen, off by {verdict['frame_bytes_off']:.2%} (aim 1%); "
-            f"sent again: {format_bytes(m.total('resent') or 0)}",
+            *_frame_lines(m, verdict),
             f"capture and sockets: {verdict['capture_minus_sockets_bytes']:,} B apart; {m.dropped:,} packets missed",
         ]
     else:
         lines.append("no capture: payload and messages apart are not seen")
     lines.append(f"set-up {format_bytes(m.setup_bytes)} and the store's talk {format_bytes(m.store_bytes)} are counted apart")
     return lines
+
+
+def _frame_lines(m: Measurement, verdict: dict[str, Any]) -> list[str]:
+    again = f"sent again: {format_bytes(m.total('resent') or 0)}"
+    if not m.frames_cut:
+        return [f"frames: not compared, for the capture sees sends before the card cuts them; {again}"]
+    acks = verdict["acks"]
+    return [
+        f"frames with data: {m.total('data_frames_captured'):,} seen, {m.total('data_frames_predicted'):,} predicted; their bytes off by "
+        f"{verdict['data_frame_bytes_off']:.2%} (aim 1%); {again}",
+        f"acknowledgements alone, TCP's own choice: {acks['captured']:,} seen, {acks['expected']:,} at one a message, {acks['most']:,} at most; "
+        f"all frames, with one a message: bytes off by {verdict['frame_bytes_off']:.2%}",
+    ]
+
+
+def _show_three_ways(m: Measurement) -> None:
+    apart = m.apart()
+    if apart is None:
+        return
+    rows = [(row["rank"], *(f"{row[f'{kind}_{way}']:,}" if row[f"{kind}_{way}"] is not None else "-" for kind in ("packets", "bytes")
+                            for way in ("interface", "sockets", "capture")), f"{row['option_bytes'] or 0:,}") for row in m.three_ways]  # fmt: skip
+    columns = ("rank", "packets", "sockets", "capture", "bytes", "sockets ", "capture ", "options")
+    out = console().print
+    out(table(rows, columns, right=columns, title="all that each rank sent, the store's talk too, by its interface, its sockets, the capture"))
+    out(f"sockets count streams, and 66 B of headers a packet are added; options are TCP's besides those. The three are {apart['packets']:,} "
+        f"packets and {apart['bytes']:,} B apart at most")  # fmt: skip
 
 
 def _off(row: dict[str, Any], predicted: str, counted: str) -> str:
