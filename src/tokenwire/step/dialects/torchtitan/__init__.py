@@ -1,7 +1,7 @@
 """torchtitan: what each rank of a stage says in one optimizer step of FSDP2, HSDP, TP with SP, PP, CP and EP.
 
-Judged by torch 2.13 itself, put together as pytorch/torchtitan v0.2.2 does (tests/step/test_torchtitan_agreement.py). One
-module a mechanism: ``units`` and ``fully_sharded`` (FSDP), ``tensor_parallel``, ``context_parallel``, ``pipeline``,
+Judged by torch 2.13 itself, put together as pytorch/torchtitan v0.2.2 does (tests/step/test_torchtitan_agreement.py), and by
+calls recorded from torchtitan v0.2.2 (tests/step/data/torchtitan.json). One module a mechanism: ``units`` and ``fully_sharded`` (FSDP), ``tensor_parallel``, ``context_parallel``, ``pipeline``,
 ``experts``, and ``small`` for the messages of a few bytes.
 """
 
