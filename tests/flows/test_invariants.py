@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenwire.collectives import busbw_factor
 from tokenwire.fabric import ClusterConfig, Fabric, Ways, build, ways
-from tokenwire.fabric.choice import ROUTINGS
+from tokenwire.fabric.choice import ROUTINGS, SHORTEST
 from tokenwire.flows.maxmin import Sharing, simulate
 from tokenwire.flows.stepwise import run_call
 
 FABRICS = {
     (preset, routing): build(ClusterConfig(preset=preset, nodes=24, routing=routing, queue_pairs=2, **fields))  # type: ignore[arg-type]
-    for preset, fields in (("fat-tree", {"oversubscription": 2.0}), ("leonardo", {}), ("hyperx", {}), ("tpu-v4-torus", {}))
-    for routing in ROUTINGS
+    for preset, fields in (("fat-tree", {"oversubscription": 2.0}), ("leonardo", {}), ("hyperx", {}), ("tpu-v4-torus", {}),
+                           ("dragonfly", {"units_per_pod": 4, "global_links": 2}))
+    for routing in (SHORTEST if preset == "fat-tree" else ROUTINGS)
 }
 drawn = st.tuples(st.sampled_from(sorted(FABRICS)), st.integers(0, 2**31), st.integers(1, 60))
 
@@ -66,7 +69,7 @@ def test_bytes_time_and_scale(draw: tuple[tuple[str, str], int, int]) -> None:
     np.testing.assert_allclose(run(found, size=3.0).ended, 3 * shared.ended, rtol=1e-6)
     np.testing.assert_allclose(run(found, rate=4.0).ended, shared.ended / 4, rtol=1e-6)
     # The order in which flows are told changes nothing (but for adaptive ones, who choose one after the other).
-    if key[1] != "adaptive":
+    if key[1] not in ("adaptive", "ugal"):
         order = np.random.default_rng(seed).permutation(many)
         other = ways(found.fabric, src[order], dst[order], size[order], seed=seed % 1000)
         by_pair = [np.zeros(many), np.zeros(many)]
@@ -75,21 +78,36 @@ def test_bytes_time_and_scale(draw: tuple[tuple[str, str], int, int]) -> None:
         np.testing.assert_allclose(*by_pair, rtol=1e-6)
 
 
-@given(st.integers(2, 24), st.integers(1, 10**8), st.integers(0, 2**31))
-@settings(max_examples=25, deadline=None)
-def test_more_capacity_never_slows_a_ring(n: int, size: int, seed: int) -> None:
-    from dataclasses import replace
-
-    fabric = FABRICS["fat-tree", "ecmp"]
+def widened(fabric: Fabric, seed: int) -> Fabric:
+    """Return the fabric with some links up to twice as wide."""
     random = np.random.default_rng(seed)
-    members = 8 * np.arange(24)[random.permutation(24)[:n]]
-    wider = replace(fabric, rate=fabric.rate * np.where(random.random(fabric.links) < 0.3, 1 + random.random(fabric.links), 1.0))
-    before, after = (run_call(f, "all_reduce", "ring", members[None], size)[1].max(initial=0.0) for f in (fabric, wider))
+    return replace(fabric, rate=fabric.rate * np.where(random.random(fabric.links) < 0.3, 1 + random.random(fabric.links), 1.0))
+
+
+@given(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"]), st.integers(2, 24), st.integers(1, 10**8),
+       st.integers(0, 2**31))  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_more_capacity_never_slows_a_ring(op: str, n: int, size: int, seed: int) -> None:
+    # A rail of one unit: every NIC sends to one and takes from one, no two transfers of the ring share a link.
+    fabric = build(ClusterConfig(nodes=24))
+    members = fabric.gpus_per_node * np.random.default_rng(seed).permutation(24)[:n]
+    before, after = (run_call(f, op, "ring", members[None], size)[1].max(initial=0.0) for f in (fabric, widened(fabric, seed)))
     assert after <= before * (1 + 1e-9)
 
 
+def test_more_capacity_may_slow_what_shares_links() -> None:
+    # Where transfers of a call share links and wait for each other, it is no law (Graham 1969, "Bounds on multiprocessing timing
+    # anomalies"): a transfer that is ready sooner may meet another that it would have missed. Here by 4 parts in 100,000.
+    fabric = FABRICS["fat-tree", "ecmp"]
+    random = np.random.default_rng(3009)
+    members = 8 * np.arange(24)[random.permutation(24)[:19]]
+    wider = replace(fabric, rate=fabric.rate * np.where(random.random(fabric.links) < 0.3, 1 + random.random(fabric.links), 1.0))
+    before, after = (run_call(f, "all_reduce", "ring", members[None], 2286500)[1].max() for f in (fabric, wider))
+    assert before < after < before * (1 + 5e-5)
+
+
 @given(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]), st.integers(2, 16), st.integers(1, 10**9),
-       st.sampled_from(ROUTINGS))  # fmt: skip
+       st.sampled_from(SHORTEST))  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_bus_bandwidth_is_within_the_bottleneck(op: str, n: int, size: int, routing: str) -> None:
     # One GPU of each node: the NIC is the bottleneck; and never below bytes over rate and one latency.

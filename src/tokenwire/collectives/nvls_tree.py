@@ -60,7 +60,7 @@ def _rounds(n: int, S: int) -> Iterator[Round]:
         # All heads of a domain climb at once, each over links of its own.
         for part in tree.rounds(domains, S):
             ends = [(g * end[:, None] + np.arange(g)).reshape(-1) for end in (part.src, part.dst) if end is not None]
-            yield Round(1, part.bytes / g, (), *ends)
+            yield part._replace(bytes=part.bytes / g, src=ends[0], dst=ends[1])
     if g > 1:
         yield Round(1, 0.0, switch_bytes=S * (g + 1) / g)
 

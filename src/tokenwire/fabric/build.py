@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
+from tokenwire.errors import InputError
+from tokenwire.fabric.choice import DETOURS
 from tokenwire.fabric.config import ClusterConfig
 from tokenwire.fabric.fabric import Fabric
 from tokenwire.fabric.facts import ClusterFacts
@@ -14,6 +16,7 @@ TOPOLOGIES: dict[str, tuple[str, str]] = {
     "torus": ("tokenwire.fabric.torus", "build_torus"),
     "hyperx": ("tokenwire.fabric.hyperx", "build_hyperx"),
     "file": ("tokenwire.fabric.own", "build_own"),
+    "dragonfly": ("tokenwire.fabric.dragonfly", "build_dragonfly"),
     "dragonfly_plus": ("tokenwire.fabric.dragonfly", "build_dragonfly_plus"),
 }
 """Topology by name: the module and the function (name, facts) -> Fabric."""
@@ -27,6 +30,9 @@ def build(config: ClusterConfig) -> Fabric:
     (32, 16)
     """
     facts = config.facts
+    if facts.routing in DETOURS and facts.topology in ("clos", "file"):
+        raise InputError(f'routing = "{facts.routing}"', where="[cluster]", nearest='routing = "adaptive"',
+                         rule="takes detours over a third group, which dragonfly, HyperX and torus have")  # fmt: skip
     module, name = TOPOLOGIES[facts.topology]
     make: Callable[[str, ClusterFacts], Fabric] = getattr(import_module(module), name)
     return make(config.file or config.preset, facts)

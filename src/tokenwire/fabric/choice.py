@@ -1,9 +1,10 @@
-"""Which of several equal ways a flow takes: the five ways to route.
+"""Which of several ways a flow takes: the seven ways to route.
 
 - ``ecmp``: each queue pair of a connection takes the way that the switches' hash of its 5-tuple says (``fivetuple``);
 - ``spray``: each packet takes another way, so that every equal way carries an equal part of every flow;
 - ``adaptive``: each flow (each of ``queue_pairs``), the largest first, takes the way whose busiest link will be least busy;
 - ``static``: the uplink belongs to the sender's port at its leaf (one uplink a NIC of a rail);
+- ``valiant``, ``ugal``: detours over a third group, always or where the shortest way is taken (``detour``);
 - ``dmod``: the way down belongs to the receiver, and so the way up too: no two receivers meet on a link down.
 
 Source: Gangidi et al. 2024, "RDMA over Ethernet for distributed AI training at Meta scale" (SIGCOMM), section 4 (ECMP, queue
@@ -20,7 +21,9 @@ import numpy as np
 from tokenwire.fabric import fivetuple
 from tokenwire.fabric.fivetuple import Bits, Ints, mixed
 
-ROUTINGS = ("ecmp", "spray", "adaptive", "static", "dmod")
+SHORTEST = ("ecmp", "spray", "adaptive", "static", "dmod")
+DETOURS = ("valiant", "ugal")
+ROUTINGS = (*SHORTEST, *DETOURS)
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,9 @@ class ClusterConfig(Section):
     spine_radix: Positive | None = None
     core_radix: Positive | None = None
     dimensions: int | None = Field(default=None, ge=1, le=6)
+    global_links: Positive | None = None
     shape: tuple[Positive, ...] | None = Field(default=None, min_length=1, max_length=6)
-    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod"] | None = None
+    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod", "valiant", "ugal"] | None = None
     hash: Literal["crc32", "toeplitz", "mixed"] | None = None
     queue_pairs: int | None = Field(default=None, ge=1, le=128)
 

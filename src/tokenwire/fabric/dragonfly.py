@@ -1,43 +1,94 @@
-"""Dragonfly+: cells of leaves and spines, every spine with links to spines of other cells.
+"""Dragonfly and dragonfly+: groups whose members are near each other, and a few long links between any two groups.
 
-In a cell each leaf is joined to each spine. Between any two cells run as many links as there are spines in a cell, spine
-i to spine i, so that each pair of cells is one hop apart. A unit of the facts is the nodes of a leaf, a pod is a cell.
+Dragonfly: a routers in a group, each joined to each; every router has h links to other groups. Counted through a group, link s
+(of router s div h) goes to the group 1 + s mod (G-1) places on, so that any two of G groups have the same number of links, those
+that are left over none. A unit of the facts is the nodes of a router, a pod is a group.
 
-Source: Shpiner et al. 2017, "Dragonfly+: low cost topology for scaling datacenters"; Turisini, Amati and Cestari 2023.
+Dragonfly+: a group is leaves and spines, each joined to each. Between any two groups run as many links as there are
+spines in one, spine i to spine i. A unit of the facts is the nodes of a leaf, a pod is a group (a cell).
+
+Source: Kim, Dally, Scott and Abts 2008, "Technology-driven, highly-scalable dragonfly topology" (ISCA), section 3; Shpiner et al.
+2017, "Dragonfly+: low cost topology for scaling datacenters"; Turisini, Amati and Cestari 2023.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tokenwire.fabric.assemble import Cables, assembled
-from tokenwire.fabric.fabric import Fabric
+from tokenwire.errors import InputError
+from tokenwire.fabric.assemble import Cables, assembled, hosts
+from tokenwire.fabric.detour import Places
+from tokenwire.fabric.fabric import Fabric, Ints
 from tokenwire.fabric.facts import ClusterFacts
+
+
+def global_cables(groups: int, routers: int, links: int) -> tuple[Ints, Ints]:
+    """Return the cables between groups once each, as their two routers (numbered through the groups).
+
+    >>> [ends.tolist() for ends in global_cables(3, 2, 1)]      # 3 groups of 2 routers of a link: a triangle
+    [[0, 1, 3], [3, 4, 4]]
+    """
+    first, second = np.triu_indices(groups, 1)
+    each = routers * links // max(groups - 1, 1)  # links of each pair of groups
+    turn = np.repeat(np.arange(each), first.size) * (groups - 1)
+    a, b = np.tile(first, each), np.tile(second, each)
+    there, back = turn + (b - a) - 1, turn + (a - b) % groups - 1
+    return a * routers + there // links, b * routers + back // links
+
+
+def build_dragonfly(name: str, facts: ClusterFacts) -> Fabric:
+    """Return a dragonfly whose groups are filled one after the other; a started one has all its routers.
+
+    Its routers are leaves; links in a group are of the tier ``spine``, those between groups ``core``.
+    """
+    a, k = facts.units_per_pod, facts.nics_per_node
+    h = facts.global_links or max(a // 2, 1)
+    G = -(-facts.nodes // (facts.nodes_per_unit * a))
+    if a * h + 1 < G:
+        most = (a * h + 1) * a * facts.nodes_per_unit
+        raise InputError(f"{G:,} groups of {a} routers with {h} global links", where="[cluster]", nearest=f"nodes = {most}",
+                         rule=f"reach {a * h + 1:,} groups, of {most:,} nodes")  # fmt: skip
+    ports = facts.nodes_per_unit * k + a - 1 + h
+    if facts.leaf_radix and ports > facts.leaf_radix:
+        raise InputError(f"a router of {ports} ports", where="[cluster]", rule=f"leaf_radix is {facts.leaf_radix}",
+                         nearest="fewer nodes_per_unit, units_per_pod or global_links")  # fmt: skip
+    kinds, cables, leaf0, nic_of = hosts(facts, G * a)
+    router = np.arange(G * a, dtype=np.int64)
+    low, high = np.triu_indices(a, 1)
+    group = np.repeat(np.arange(G) * a, low.size)
+    first, second = global_cables(G, a, h)
+    up = facts.uplink_rate or facts.nic_rate
+    cables += [
+        Cables(leaf0 + group + np.tile(low, G), leaf0 + group + np.tile(high, G), up, facts.link_latency, "spine"),
+        # A shortest way has one link between groups: two of them, straight on, would be as short as one with a link on either side.
+        Cables(leaf0 + first, leaf0 + second, up, facts.link_latency, "core", length=3),
+    ]
+    note = f"a dragonfly of {G} groups of {a} routers of {ports} ports"
+    places = Places(leaf0 + router, router // a, _group_of_gpu(facts))
+    return assembled(name, facts, kinds, cables, nic_of, (note,), places=places)
 
 
 def build_dragonfly_plus(name: str, facts: ClusterFacts) -> Fabric:
     """Return a dragonfly+ whose cells are filled one after the other."""
-    N, g, k = facts.nodes, facts.gpus_per_node, facts.nics_per_node
-    leaves = -(-N // facts.nodes_per_unit)
+    leaves = -(-facts.nodes // facts.nodes_per_unit)
     cells, M = -(-leaves // facts.units_per_pod), facts.spines_per_pod
-    domain = facts.domain != "none" and g > 1
-    inside = "nvlink" if facts.domain == "nvlink" else "pcie"
-    kinds = [
-        ("gpu", N * g), ("nic", N * k), ("nvswitch" if inside == "nvlink" else "pcie", N if domain else 0), ("leaf", leaves),
-        ("spine", cells * M),
-    ]  # fmt: skip
-    nic0, switch0, leaf0, spine0 = (int(x) for x in np.cumsum([count for _, count in kinds])[:4])
-    gpu, nic = np.arange(N * g, dtype=np.int64), np.arange(N * k, dtype=np.int64)
+    kinds, cables, leaf0, nic_of = hosts(facts, leaves)
+    spine0 = leaf0 + leaves
     leaf, spine = np.repeat(np.arange(leaves), M), np.tile(np.arange(M), leaves)
     first, second = np.triu_indices(cells, 1)
     first, second, m = np.repeat(first, M), np.repeat(second, M), np.tile(np.arange(M), first.size)
     up = facts.uplink_rate or facts.nic_rate
-    cables = [
-        Cables(nic0 + nic, leaf0 + nic // k // facts.nodes_per_unit, facts.nic_rate, facts.link_latency, "leaf"),
+    cables += [
         Cables(leaf0 + leaf, spine0 + leaf // facts.units_per_pod * M + spine, up, facts.link_latency, "spine"),
         Cables(spine0 + first * M + m, spine0 + second * M + m, up, facts.link_latency, "core"),
     ]
-    if domain:
-        cables.insert(0, Cables(gpu, switch0 + gpu // g, facts.domain_rate, facts.domain_latency, inside))
-    local = np.maximum(gpu % g * k // g, 0)
-    return assembled(name, facts, kinds, cables, nic0 + gpu // g * k + local)
+    every = np.arange(cells * M, dtype=np.int64)
+    # A detour turns at a spine, from which the next cell is one link away.
+    places = Places(spine0 + every, every // M, _group_of_gpu(facts))
+    return assembled(name, facts, [*kinds, ("spine", cells * M)], cables, nic_of, places=places)
+
+
+def _group_of_gpu(facts: ClusterFacts) -> Ints:
+    node = np.arange(facts.nodes * facts.gpus_per_node, dtype=np.int64) // facts.gpus_per_node
+    return node // facts.nodes_per_unit // facts.units_per_pod
+

@@ -29,14 +29,15 @@ class ClusterFacts(Section):
     NCCL's names (``PHB``: through the CPU). ``planes`` are separate networks, one port of each NIC in
     each. A *pod* is the units that share spines; cores join pods (``deep_units_per_pod`` units a pod where there are
     several). ``rail_only``: leaves of different rails share no spine. ``uplinks`` of a leaf, where not told by
-    ``oversubscription`` (capacity down over capacity up). ``shape`` are the sides of a torus or HyperX. ``routing`` is how one
+    ``oversubscription`` (capacity down over capacity up). ``shape`` are the sides of a torus or HyperX, ``global_links`` the
+    links of a dragonfly's router to other groups (half its group's routers, where not told). ``routing`` is how one
     of several equal ways is chosen (``choice``), ``hash`` the switches' hash, ``queue_pairs`` how many flows a connection is.
     """
 
     title: str = ""
     source: str = ""
     notes: str = ""
-    topology: Literal["clos", "torus", "hyperx", "dragonfly_plus", "file"] = "clos"
+    topology: Literal["clos", "torus", "hyperx", "dragonfly", "dragonfly_plus", "file"] = "clos"
     nodes: Positive = 1
     gpu: str = ""
     peak_flops: ComputeRate = 989e12
@@ -62,9 +63,10 @@ class ClusterFacts(Section):
     core_radix: Positive = 64
     dimensions: int = Field(default=3, ge=1, le=6)
     spines_per_pod: Positive = 18
+    global_links: Positive | None = None
     leaf_radix: Positive | None = None
     shape: tuple[Positive, ...] | None = Field(default=None, min_length=1, max_length=6)
-    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod"] = "ecmp"
+    routing: Literal["ecmp", "spray", "adaptive", "static", "dmod", "valiant", "ugal"] = "ecmp"
     hash: Literal["crc32", "toeplitz", "mixed"] = "crc32"
     queue_pairs: int = Field(default=1, ge=1, le=128)
 

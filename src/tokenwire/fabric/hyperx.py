@@ -15,7 +15,8 @@ import numpy as np
 
 from tokenwire.collectives.topology import sides
 from tokenwire.errors import InputError
-from tokenwire.fabric.assemble import Cables, assembled
+from tokenwire.fabric.assemble import Cables, assembled, hosts
+from tokenwire.fabric.detour import Places
 from tokenwire.fabric.fabric import Fabric, Ints
 from tokenwire.fabric.facts import ClusterFacts
 
@@ -53,7 +54,7 @@ def shape_of(facts: ClusterFacts, many: int, what: str) -> tuple[int, ...]:
 
 def build_hyperx(name: str, facts: ClusterFacts) -> Fabric:
     """Return the HyperX of a cluster. Its switches are leaves, and links between them of the tier ``spine``."""
-    N, g, k = facts.nodes, facts.gpus_per_node, facts.nics_per_node
+    N, k = facts.nodes, facts.nics_per_node
     # Whole grids only: with nodes for 7 switches of a 2-dimensional one there would be no grid but 1 × 7.
     shape = facts.shape or sides(-(-N // facts.nodes_per_unit), facts.dimensions)
     leaves = math.prod(shape)
@@ -67,17 +68,10 @@ def build_hyperx(name: str, facts: ClusterFacts) -> Fabric:
     if facts.leaf_radix and ports > facts.leaf_radix:
         raise InputError(f"a switch of {ports} ports", where="[cluster]", rule=f"leaf_radix is {facts.leaf_radix}",
                          nearest="fewer nodes_per_unit or smaller sides")  # fmt: skip
-    domain = facts.domain != "none" and g > 1
-    inside = "nvlink" if facts.domain == "nvlink" else "pcie"
-    kinds = [("gpu", N * g), ("nic", N * k), ("nvswitch" if inside == "nvlink" else "pcie", N if domain else 0), ("leaf", leaves)]
-    nic0, switch0, leaf0 = (int(x) for x in np.cumsum([count for _, count in kinds])[:3])
-    gpu, nic = np.arange(N * g, dtype=np.int64), np.arange(N * k, dtype=np.int64)
+    kinds, cables, leaf0, nic_of = hosts(facts, leaves)
     low, high = mesh(shape)
-    cables = [
-        Cables(nic0 + nic, leaf0 + nic // k // facts.nodes_per_unit, facts.nic_rate, facts.link_latency, "leaf"),
-        Cables(leaf0 + low, leaf0 + high, facts.uplink_rate or facts.nic_rate, facts.link_latency, "spine"),
-    ]
-    if domain:
-        cables.insert(0, Cables(gpu, switch0 + gpu // g, facts.domain_rate, facts.domain_latency, inside))
+    cables.append(Cables(leaf0 + low, leaf0 + high, facts.uplink_rate or facts.nic_rate, facts.link_latency, "spine"))
     note = f"a HyperX of {' × '.join(map(str, shape))} switches of {ports} ports"
-    return assembled(name, facts, kinds, cables, nic0 + gpu // g * k + gpu % g * k // g, (note,), ordered=True)
+    switch = np.arange(leaves, dtype=np.int64)
+    places = Places(leaf0 + switch, switch, np.arange(N * facts.gpus_per_node) // facts.gpus_per_node // facts.nodes_per_unit)
+    return assembled(name, facts, kinds, cables, nic_of, (note,), ordered=True, places=places)

@@ -6,6 +6,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tokenwire.fabric.graph import FREE
+
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
@@ -44,7 +46,7 @@ def shortest(
 ) -> tuple[I64, npt.NDArray[np.bool_]]:  # fmt: skip
     """Return the links of each pair's way (rows of ``most``, -1 filled) and whether there is one; ``order`` sorts by dst.
 
-    Edges are CSR: those out of vertex v are ``to_vertex[first_out[v]:first_out[v + 1]]`` with ``link`` (-1: free).
+    Edges are CSR: those out of vertex v are ``to_vertex[first_out[v]:first_out[v + 1]]`` with ``link`` (or FREE, LENGTH).
     """
     vertices = first_out.size - 1
     far = np.empty(vertices, np.int64)
@@ -66,7 +68,7 @@ def shortest(
             good = 0
             for e in range(first_out[v], first_out[v + 1]):
                 w = to_vertex[e]
-                if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+                if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                     good += 1
             pick = bits % np.uint64(good)
             if mode == DIGITS:
@@ -78,7 +80,7 @@ def shortest(
                 bits ^= bits >> np.uint64(29)
             for e in range(first_out[v], first_out[v + 1]):
                 w = to_vertex[e]
-                if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+                if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                     if pick == np.uint64(0):
                         if link[e] >= 0:
                             rows[i, at] = link[e]
@@ -103,7 +105,7 @@ def _downhill(
         head += 1
         for e in range(first_out[v], first_out[v + 1]):
             w = to_vertex[e]
-            if far[w] >= 0 and not seen[w] and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+            if far[w] >= 0 and not seen[w] and far[w] == far[v] - (0 if link[e] == FREE else 1):
                 seen[w] = True
                 found[many] = w
                 many += 1
@@ -116,7 +118,7 @@ def _downhill(
         v = found[i]
         for e in range(first_out[v], first_out[v + 1]):
             w = to_vertex[e]
-            if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+            if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                 into[place[w]] += 1
     ordered = np.empty(many, np.int64)
     ordered[0] = start
@@ -126,7 +128,7 @@ def _downhill(
         head += 1
         for e in range(first_out[v], first_out[v + 1]):
             w = to_vertex[e]
-            if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+            if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                 into[place[w]] -= 1
                 if into[place[w]] == 0:
                     ordered[done] = w
@@ -166,11 +168,11 @@ def shares(
             good = 0
             for e in range(first_out[v], first_out[v + 1]):
                 w = to_vertex[e]
-                if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+                if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                     good += 1
             for e in range(first_out[v], first_out[v + 1]):
                 w = to_vertex[e]
-                if far[w] >= 0 and far[w] == far[v] - (1 if link[e] >= 0 else 0):
+                if far[w] >= 0 and far[w] == far[v] - (0 if link[e] == FREE else 1):
                     part[w] += part[v] / good
                     if link[e] >= 0:
                         if at == links.size:
@@ -215,7 +217,7 @@ def least_loaded(
             for t in range(out):
                 e = first_out[v] + (t + turn[i]) % out
                 w = to_vertex[e]
-                if far[w] < 0 or far[w] != far[v] - (1 if link[e] >= 0 else 0):
+                if far[w] < 0 or far[w] != far[v] - (0 if link[e] == FREE else 1):
                     continue
                 cost = busy[link[e]] + size[i] * slow[link[e]] if link[e] >= 0 else 0.0
                 high, sum_ = max(cost, worst[w]), cost + total[w]
@@ -231,3 +233,28 @@ def least_loaded(
             v = to_vertex[e]
         found[i] = True
     return rows, found
+
+
+@numba.njit(cache=True)
+def chosen(straight: I64, detour: I64, size: F64, slow: F64, busy: F64) -> npt.NDArray[np.bool_]:
+    """Return which flows take the detour, one after the other; rows of links, -1 filled (first -1: there is no detour).
+
+    Makes the links of the way taken busier by ``size`` times ``slow`` (1/rate; inf: a dead link).
+    """
+    took = np.zeros(size.size, np.bool_)
+    for i in range(size.size):
+        cost = np.zeros(2)
+        for w in range(2):
+            row = straight[i] if w == 0 else detour[i]
+            hops = 0
+            for link in row:
+                if link >= 0:
+                    hops += 1
+                    taken = busy[link] if slow[link] < np.inf else np.inf
+                    cost[w] = max(cost[w], taken)
+            cost[w] *= hops
+        took[i] = detour[i, 0] >= 0 and cost[0] > cost[1]
+        for link in detour[i] if took[i] else straight[i]:
+            if link >= 0 and slow[link] < np.inf:
+                busy[link] += size[i] * slow[link]
+    return took

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from tokenwire.fabric.assemble import Cables, assembled
+from tokenwire.fabric.detour import Places
 from tokenwire.fabric.fabric import Fabric, Ints
 from tokenwire.fabric.facts import ClusterFacts
 from tokenwire.fabric.hyperx import shape_of
@@ -43,4 +44,4 @@ def build_torus(name: str, facts: ClusterFacts) -> Fabric:
     cables = [Cables(low, high, facts.nic_rate, facts.link_latency, "torus")]
     chips = np.arange(n, dtype=np.int64)
     return assembled(name, facts, [("gpu", n)], cables, chips, (f"a torus of {' × '.join(map(str, shape))}",),
-                     ordered=True)
+                     ordered=True, places=Places(chips, chips, chips))

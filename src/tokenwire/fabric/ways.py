@@ -103,7 +103,7 @@ def ways(
         src, dst, times = src[pair], dst[pair], times[pair]
         many = many[pair] // times + (queue_pair < many[pair] % times)
     choice = fabric.choice(seed, queue_pair)
-    if facts.routing == "adaptive":
+    if facts.routing in ("adaptive", "ugal"):
         offsets, links = adapted(fabric, src, dst, many, fabric.rate, choice, pxn)
     else:
         offsets, links = fabric.router(src, dst, choice, pxn)
