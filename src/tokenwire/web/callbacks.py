@@ -50,6 +50,7 @@ def register(app: Dash, pages: Pages) -> None:
 
     for kind, event, name in (("graph", "clickData", "point"), ("graph-of-nodes", "tapNodeData", "node"), ("graph-of-nodes", "tapEdgeData", "node")):
         app.clientside_callback(ClientsideFunction("explorer", name), Input({kind: ALL}, event), prevent_initial_call=True)
+    app.clientside_callback(ClientsideFunction("explorer", "window"), Input({"graph": "timeline-events"}, "relayoutData"), prevent_initial_call=True)
     app.clientside_callback(ClientsideFunction("explorer", "title"), Output("walk", "title"), Input("walk", "children"))
     app.clientside_callback(
         ClientsideFunction("explorer", "menu"), Output("menu", "opened"), Output("shell", "navbar"), Input("menu", "opened"), Input("url", "pathname"),

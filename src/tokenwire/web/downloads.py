@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 from tokenwire.errors import InputError
@@ -51,3 +52,17 @@ def register(server: Any, pages: Pages) -> None:
                 yield bytes(chunk)
 
         return Response(chunks(), mimetype="application/vnd.tcpdump.pcap", headers={"Content-Disposition": 'attachment; filename="message.pcap"'})
+
+    @server.get("/trace")
+    def trace() -> Any:
+        from tokenwire.report.rooms.time import timed
+        from tokenwire.timeline.trace import trace as traced
+
+        try:
+            view = View("timeline", read(request.query_string.decode("latin-1")), pages.journeys)
+            step = timed(view.journey, whole=True)
+        except InputError as error:
+            return Response(f"{error}\n", 400, mimetype="text/plain")
+        about = {"model": view.journey.model().architecture.name, "gpus": view.journey.plan().world, "schedule": step.schedule}
+        text = json.dumps(traced(step, about), allow_nan=False)
+        return Response(text, mimetype="application/json", headers={"Content-Disposition": 'attachment; filename="step.json"'})

@@ -26,7 +26,10 @@ ROOMS: dict[str, Room] = {
     "collective": Room("Collective", "How it is said: one call as messages between ranks, round by round."),
     "fabric": Room("Fabric", "Where it goes: devices, links, and the bytes of a step on each."),
     "flows": Room("Flows", "Who talks to whom, and who is in whose way."),
+    "timeline": Room("Timeline", "When it is said: computing, waiting and sending over one step."),
     "packet": Room("Packet", "The packet that carries the token, byte by byte, down to the bits on the wire."),
+    "needs": Room("Needs", "What the network must offer, and why."),
+    "compare": Room("Compare", "Two journeys side by side, what differs first."),
 }
 
 

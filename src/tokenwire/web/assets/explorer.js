@@ -58,6 +58,16 @@
         const href = from && from.value && from.value.href;
         if (typeof href === "string" && href.startsWith("/")) go(href);
       },
+      window: function (change) {
+        // A window of the timeline is a part of the address, so that it can be shared, and is drawn anew in its own detail.
+        if (!change) return;
+        const low = change["xaxis.range[0]"], high = change["xaxis.range[1]"];
+        const to = new URL(window.location.href);
+        if (change["xaxis.autorange"]) to.searchParams.delete("zoom");
+        else if (typeof low === "number" && high > Math.max(low, 0)) to.searchParams.set("zoom", Math.max(low, 0).toPrecision(6) + "-" + high.toPrecision(6));
+        else return;
+        if (to.search !== window.location.search) go(to.pathname + to.search);
+      },
       title: function (pathname) {
         const here = document.querySelector("nav.walk a[aria-current] .word");
         document.title = (here ? here.textContent + " · " : "") + "tokenwire";
