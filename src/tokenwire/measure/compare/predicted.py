@@ -50,7 +50,9 @@ def of_calls(calls: Iterable[Iterable[Mapping[str, Any]]]) -> Table:
             if call["op"] == "send":
                 parts.append(_named(messages("send", 2, size), [rank, int(call["peer"])], 1))
             elif call["op"] != "recv" and members[0] == rank and len(members) > 1:
-                parts.append(_named(messages(call["op"], len(members), size, item=item, root=int(call.get("root") or 0)), members, 1))
+                sizes = _handed_on(len(members), size, int(call.get("shift") or 0))
+                parts.append(_named(messages(call["op"], len(members), size, item=item, root=int(call.get("root") or 0), sizes=sizes),
+                                    members, 1))  # fmt: skip
     return _together(parts)
 
 
@@ -79,8 +81,15 @@ def _by_rank(row: Mapping[str, Any], plan: Plan) -> Table:
     for members in plan.groups(row["group"], stage):
         if plan.stage_of(int(members[0])) == stage and len(members) > 1:
             item = max(1, size // max(1, int(row["elements"])))
-            parts.append(_named(messages(op, len(members), size, item=item), members, count))
+            shift = 1 if op == "all_to_all" and row["group"] == "cp" else 0
+            parts.append(_named(messages(op, len(members), size, item=item, sizes=_handed_on(len(members), size, shift)), members, count))
     return _together(parts)
+
+
+def _handed_on(n: int, size: int, shift: int) -> Any:
+    # Ring attention hands all of a tensor to one other member by an all_to_all whose other pieces are empty
+    # (torch/distributed/_functional_collectives.py, permute_tensor).
+    return size * np.roll(np.eye(n, dtype=np.int64), shift, axis=1) if shift else None
 
 
 def _named(table: Table, members: Any, count: int) -> Table:

@@ -48,6 +48,9 @@ _LISTED = (
     _titan("pp-1f1b", "pipeline, 1F1B", pp="N", pipeline_parallel_schedule="1F1B", **_PIPELINE),
     _titan("pp-interleaved", "pipeline, interleaved 1F1B, two stages a rank", pp="N", vpp=2,
            pipeline_parallel_schedule="Interleaved1F1B", **_PIPELINE),
+    _titan("cp", "context parallelism, ring attention, keys and values gathered", cp="N"),
+    _titan("cp-alltoall", "context parallelism, ring attention, keys and values handed on", cp="N",
+           context_parallel_rotate_method="alltoall"),
     _titan("dp-tp", "FSDP2 kept after forward, with tensor and sequence parallelism", tp=2, fsdp_reshard_after_forward="never"),
     _titan("dp-pp", "FSDP2 with a pipeline of two, 1F1B", pp=2, pipeline_parallel_schedule="1F1B", **_PIPELINE),
     _titan("fsdp-tp", "FSDP2 with tensor and sequence parallelism", tp=2, fsdp_reshard_after_forward="always"),
@@ -78,6 +81,7 @@ def own_mode(plan: Plan) -> Mode:
     if dialect not in ("ddp", "torchtitan"):
         raise InputError(f"dialect = {dialect}", where="[plan]", rule="plans of ddp and torchtitan are run for real",
                          nearest="--mode ddp")  # fmt: skip
-    if plan.cp > 1:
-        raise InputError(f"cp = {plan.cp}", where="[plan]", rule="torch has no ring attention for CPUs", nearest="cp = 1")
+    if plan.cp > 1 and plan.pp > 1:
+        raise InputError(f"cp = {plan.cp}", where="[plan]", rule="with a pipeline context parallelism is not run for real",
+                         nearest="cp = 1")  # fmt: skip
     return Mode("plan", f"the journey's plan ({dialect})", {})

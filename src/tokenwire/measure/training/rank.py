@@ -107,7 +107,7 @@ def run(folder: Path, rank: int, job: Job) -> None:
             losses.append(step(inputs, labels))
         marks.take(f"step {index + 1}", began)
     calls = [{"op": c.op, "members": c.members, "elements": c.elements, "dtype": c.dtype, "phase": c.phase, "peer": c.peer,
-              "root": root} for c, root in zip(recorder.calls, recorder.roots, strict=True)]  # fmt: skip
+              "root": root, "shift": shift} for c, root, shift in zip(recorder.calls, recorder.roots, recorder.shifts, strict=True)]  # fmt: skip
     (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls}))
     marks.take("end")
     dist.destroy_process_group()

@@ -22,7 +22,7 @@ _NETWORK = 0x40000000
 
 _READ = (
     "torch.distributed.algorithms.ddp_comm_hooks.default_hooks", "torch.distributed.optim", "tokenwire.measure.training.rank",
-    "tokenwire.measure.training.trainers", "tokenwire.measure.dryrun.torch_context", "tokenwire.measure.dryrun.torch_pipeline",
+    "tokenwire.measure.training.trainers", "tokenwire.measure.training.ring", "tokenwire.measure.dryrun.torch_pipeline",
 )  # fmt: skip
 """All that a trainer may ask for, so that no rank reads it by itself."""
 

@@ -71,14 +71,18 @@ def _replicated(job: Job, config: DdpPlan) -> Trainer:
 
 def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
     from tokenwire.measure.dryrun.torch_parallel import Meshes, parallelized
-    from tokenwire.measure.dryrun.torchtitan import count_tokens, cross_entropy, finish, parallel_loss
+    from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
+    from tokenwire.measure.training.ring import attend_in_ring, own_part
 
     plan, meshes = job.plan, Meshes.of(job.plan)
     model = _begun(Decoder(job.arch))
+    ring = meshes.data["cp"].get_group() if plan.cp > 1 else None
     if job.sequence_parallel:
         model = parallelized(model, job.arch, plan, meshes)
     else:
         _tensor_parallel(model, meshes.dense["tp"])
+    if ring is not None:
+        attend_in_ring(model, ring, plan.training.sequence_length)
     # Without sequence parallelism norms stay plain tensors beside cut ones, which fused optimizers do not take together.
     plain = not job.sequence_parallel
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, foreach=False, fused=not plain)
@@ -86,6 +90,8 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
 
     def step(inputs: torch.Tensor, labels: torch.Tensor) -> float:
         count_tokens(plan, meshes, recorder)
+        if ring is not None:
+            inputs, labels = (own_part(rows, ring.size(), ring.rank()) for rows in (inputs, labels))
         total, loss = 0.0, torch.zeros(())
         for index, (ids, wanted) in enumerate(zip(inputs.chunk(m), labels.chunk(m), strict=True)):
             if not config.set_requires_gradient_sync and hasattr(model, "set_requires_gradient_sync"):
@@ -101,7 +107,7 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
             with recorder.phase.during("optimizer"):
                 optimizer.step()
         else:
-            finish(list(model.parameters()), optimizer, plan, config, meshes, recorder, loss)
+            finish([model], optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
         return total / int(labels.numel())
 
@@ -113,7 +119,7 @@ def _pipelined(job: Job, config: TorchtitanPlan, rank: int, recorder: Recorder) 
 
     from tokenwire.measure.dryrun import torch_pipeline
     from tokenwire.measure.dryrun.torch_parallel import Meshes
-    from tokenwire.measure.dryrun.torchtitan import count_tokens, cross_entropy, finish, parallel_loss
+    from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
 
     plan, meshes = job.plan, Meshes.of(job.plan)
     parts, stages = torch_pipeline._stages(job.arch, plan, config, plan.stage_of(rank), meshes)
@@ -141,7 +147,7 @@ def _pipelined(job: Job, config: TorchtitanPlan, rank: int, recorder: Recorder) 
                               losses=losses if last else None, return_outputs=False)  # fmt: skip
             whole = [x.full_tensor() if hasattr(x, "full_tensor") else x for x in losses]
             loss = torch.stack(whole).sum() if last else torch.zeros(1)
-            finish(parameters, optimizer, plan, config, meshes, recorder, loss)
+            finish(parts, optimizer, plan, config, meshes, recorder, loss)
         optimizer.zero_grad()
         return float(loss.detach()) / int(labels.numel()) if last else None
 
