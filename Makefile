@@ -7,7 +7,7 @@ MEGATRON := megatron-core==0.16.1
 DEBIAN := tshark tcpdump iproute2 chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help walk test test-fast test-slow lint bench picture clean
+.PHONY: help walk test test-fast test-slow lint bench docs picture clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1@\2/' | column -t -s @
@@ -32,11 +32,14 @@ lint: $(VENV)/.developed ## Style, types, and imports that follow the walk.
 bench: $(VENV)/.developed ## How fast: ratios to the limits.
 	$(BIN)/python benchmarks/walk.py
 
+docs: $(VENV)/.developed ## Build the book into site/: every number computed, nothing fetched.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+
 picture: $(VENV)/.developed ## Draw docs/walk.svg from a real walk.
 	$(BIN)/python docs/picture.py
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is made after its step went through, and made again when pyproject.toml changes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tokenwire.report.page.drawings.ink import FAINT, RULE, box, hue, line, svg, text
@@ -23,8 +23,8 @@ class Box(NamedTuple):
     micro_batch: int
 
 
-def gantt(boxes: Sequence[Box], rows: int) -> str:
-    """Return the boxes over time, and a scale below.
+def gantt(boxes: Sequence[Box], rows: int, when: Callable[[float], str] = format_seconds) -> str:
+    """Return the boxes over time, and a scale below on which ``when`` says a time.
 
     >>> gantt([Box(0, 0.0, 1.0, "F", 0), Box(1, 1.0, 2.0, "F", 0)], 2).count("micro-batch 0")
     2
@@ -35,7 +35,7 @@ def gantt(boxes: Sequence[Box], rows: int) -> str:
     parts = [text(_LEFT - 8, 20 + row * _ROW, f"stage {row}", at="end") for row in range(rows)]
     for one in boxes[:MOST]:
         x, wide = _LEFT + one.start * per, (one.end - one.start) * per
-        said = f"{one.kind} of micro-batch {one.micro_batch}: {format_seconds(one.start)} to {format_seconds(one.end)}"
+        said = f"{one.kind} of micro-batch {one.micro_batch}: {when(one.start)} to {when(one.end)}"
         parts.append(box(x, 2 + one.row * _ROW, max(wide - 1, 0.6), _ROW - 6, fill=hue(kinds.index(one.kind)), said=said))
         if wide > 20:
             parts.append(text(x + wide / 2, 20 + one.row * _ROW, f"{one.kind}{one.micro_batch}", at="middle", fill="#ffffff", size=11))
@@ -43,5 +43,5 @@ def gantt(boxes: Sequence[Box], rows: int) -> str:
     parts.append(line(_LEFT, y, WIDTH - 10, y))
     for k in range(5):
         x = _LEFT + (WIDTH - _LEFT - 10) * k / 4
-        parts += [line(x, y, x, y + 4, colour=RULE), text(x, y + 17, format_seconds(end * k / 4), at="middle" if k < 4 else "end", fill=FAINT, size=11)]
+        parts += [line(x, y, x, y + 4, colour=RULE), text(x, y + 17, when(end * k / 4), at="middle" if k < 4 else "end", fill=FAINT, size=11)]
     return svg(WIDTH, y + 24, "the pipeline in time", parts)
