@@ -1,6 +1,5 @@
 """A whole step: what must sum, what must not depend, flags that hide, and runs that were measured."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from tokenwire.journey import Journey
 from tokenwire.timeline import StepTime, accelerator, step_time
 from tokenwire.timeline.communication import Place, call_seconds
 from tokenwire.timeline.overlap import exposed
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "validation"
 
 LLAMA = ("model.preset=llama-3.1-8b", "training.sequence_length=4096", "training.global_batch=64", "training.micro_batch=1",
          "cluster.nodes=2", "cluster.gpus_per_node=8", "cluster.nics_per_node=8", "plan.tp=2", "plan.pp=2", "plan.use_distributed_optimizer=true")  # fmt: skip
@@ -115,15 +112,3 @@ def test_measured_calls_inside_a_node_by_hand() -> None:
 def test_what_is_exposed_lies_between_nothing_and_all(c: float, work: float, pieces: int) -> None:
     assert 0 <= exposed(c, work, pieces) <= c
     assert exposed(c, work, pieces) >= c - work - 1e-9
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="no validation data")
-def test_b200_rows_are_within_their_target() -> None:
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
-    import validate_time as v
-
-    rows = list(v.b200(DATA))
-    assert v.mean_absolute([v.error(row, row.predicted().step_seconds) for row in rows]) < 0.05

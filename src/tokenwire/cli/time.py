@@ -21,6 +21,13 @@ def time(
     jitter: Annotated[
         str | None, typer.Option("--jitter", metavar="SHARE", help="How much each action varies (standard deviation).")
     ] = None,
+    setting: Annotated[
+        str | None, typer.Option("--setting", metavar="NAME", help="Measured runs to calibrate by, or none (usual: the plan's own).")
+    ] = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="With the links behind the NICs that groups share (simulates every flow).")
+    ] = False,
+    wire: Annotated[bool, typer.Option("--wire", help="What NICs send in the step: bursts, rate, incast, over time.")] = False,
     attention: Annotated[
         str, typer.Option("--attention", metavar="KIND", help="flash, or unfused: scores are written to memory.")
     ] = "flash",
@@ -33,22 +40,26 @@ def time(
 
     Example: tokenwire time --set model.preset=llama-3.1-8b --set plan.tp=4 --trace step.json
 
-    --csv and --parquet write the stages.
+    --csv and --parquet write the stages, with --wire the kinds of bursts.
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, write_table
+    from tokenwire.report.rooms import time_wire
     from tokenwire.report.rooms.time import facts, show, timed, write_trace
     from tokenwire.report.rooms.time_plot import write_plot
 
     walk = read_journey(journey, sets)
-    found = timed(walk, slow, attention, jitter, whole=bool(trace or plot) or not json)
+    found = timed(walk, slow, attention, jitter, setting, network=network, whole=bool(trace or plot or wire) or not json)
     if trace:
         write_trace(found, trace, walk)
     if plot:
         write_plot(found, plot)
+    seen = time_wire.on_wire(found, walk) if wire else ()
     if csv or parquet:
-        write_table(found.table(), csv=csv, parquet=parquet)
+        write_table(time_wire.bursts(seen) if wire else found.table(), csv=csv, parquet=parquet)
     elif json:
-        print_json(facts(found, walk))
+        print_json(facts(found, walk) | ({"wire": time_wire.facts(seen)} if wire else {}))
+    elif wire:
+        time_wire.show(seen)
     else:
         show(found, walk)

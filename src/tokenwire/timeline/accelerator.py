@@ -47,8 +47,8 @@ class Tables:
 class Accelerator:
     """One kind of GPU. Rates in FLOP/s and bytes/s; ``matmul`` and ``attention`` are shares of the peak reached at best.
 
-    ``sustained`` is the speed of products in a long run over that of the same products measured alone (1: nothing known), ``beside``
-    the share of the time of a call that products running beside it lose to it (0: calls take nothing from them).
+    ``kind`` is its name in the catalog. ``sustained`` are the speeds of products, attention and memory in a long run over those alone,
+    ``beside`` the share of a call's time that products running beside it lose to it: ``calibration`` sets them.
     """
 
     name: str
@@ -63,7 +63,10 @@ class Accelerator:
     network_rate: float = 0.0
     network: dict[str, CallCost] = field(default_factory=dict, hash=False)
     sustained: float = 1.0
+    sustained_attention: float = 1.0
+    sustained_memory: float = 1.0
     beside: float = 0.0
+    kind: str = ""
     source: str = ""
     assumed: tuple[str, ...] = ()
 
@@ -76,7 +79,7 @@ class Accelerator:
     def memory_seconds(self, size_bytes: float, kind: str = "default", kernels: int = 1) -> float:
         """Return the seconds of ``kernels`` memory-bound kernels that move ``size_bytes`` in all."""
         share = self.memory_shares.get(kind, self.memory_shares["default"])
-        return size_bytes / (self.memory_rate * share) + kernels * self.kernel_seconds
+        return size_bytes / (self.memory_rate * share * self.sustained_memory) + kernels * self.kernel_seconds
 
 
 def known() -> tuple[str, ...]:
@@ -104,31 +107,37 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     sources = _read("gpus")["sources"]
     out = Accelerator(
         gpu, peaks, parse_rate(facts["memory_rate"]), facts["processors"], facts["matmul"],
-        (facts["attention"][0], facts["attention"][1]), sustained=facts.get("sustained", 1.0), beside=facts.get("beside", 0.0),
+        (facts["attention"][0], facts["attention"][1]), kind=kind_of(gpu),
         source="; ".join(sources[key] for key in sources),
     )  # fmt: skip
     out = _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
-    return replace(out, assumed=tuple(_assumed(gpu, out)))
+    return replace(out, assumed=tuple(_assumed(gpu)))
 
 
-def _assumed(gpu: str, out: Accelerator) -> Iterator[str]:
+def _assumed(gpu: str) -> Iterator[str]:
     if not gpu:
         yield f"the cluster names no GPU: taken as an {UNNAMED.upper()} with its peak"
-    if out.sustained != 1.0:
-        yield f"kernels run at {out.sustained:.0%} of their speed alone, as long runs on this machine showed"
 
 
 def named_facts(gpu: str) -> dict[str, Any]:
     """Return the catalog's facts of a GPU by a name that has one of its names in it. Raises ``InputError`` with those known."""
+    facts: dict[str, Any] = _read("gpus")[kind_of(gpu)]
+    return facts
+
+
+def kind_of(gpu: str) -> str:
+    """Return the catalog's name of a GPU. Raises ``InputError`` with those known.
+
+    >>> kind_of("B200 in GB200"), kind_of("A100 SXM")
+    ('gb200', 'a100')
+    """
     if not gpu:
-        facts: dict[str, Any] = _read("gpus")[UNNAMED]
-        return facts
-    best: tuple[int, dict[str, Any]] | None = None
+        return UNNAMED
+    best: tuple[int, str] | None = None
     for name in known():
-        facts = _read("gpus")[name]
-        for part in (*facts["names"], name):
+        for part in (*_read("gpus")[name]["names"], name):
             if part.lower() in gpu.lower() and (best is None or len(part) > best[0]):
-                best = (len(part), facts)
+                best = (len(part), name)
     if best is None:
         raise InputError(f"GPU {gpu[:60]!r}", where="[cluster]", nearest=closest(gpu.lower(), known()) or "H100 SXM",
                          rule=f"no peak and memory rate are known of it; known are {', '.join(known())}")  # fmt: skip
@@ -156,7 +165,7 @@ def _with_tables(out: Accelerator, name: str) -> Accelerator:
         out, memory_rate=parse_rate(memory["rate"]), kernel_seconds=parse_seconds(memory["latency"]),
         memory_shares=memory["shares"], network_rate=parse_rate(network["rate"]), network=calls,
         tables=Tables(facts["source"], parse_flops(facts["peak"]), matmul, grouped, attention),
-        sustained=facts.get("sustained", 1.0), beside=facts.get("beside", 0.0), source=facts["source"],
+        source=facts["source"],
     )  # fmt: skip
 
 

@@ -119,20 +119,34 @@ class Said:
 
     ``action[chunk, phase]`` are seconds of one micro-batch by what they belong to: ``tp``, ``cp``, ``ep``, ``fsdp`` (all of data
     parallelism that is said in every micro-batch) ...; those with a ``~`` run beside products of the backward. ``send`` is of one
-    activation; ``tail`` has the rows of the end of the step: operation, parallelism, phase, calls, seconds of one.
+    activation; ``tail`` has the rows of the end of the step: operation, parallelism, phase, calls, seconds of one. ``across`` are the
+    classes that leave the node, and need its NICs.
     """
 
     action: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
     send: float = 0.0
     tail: list[tuple[str, str, str, int, float]] = field(default_factory=list)
     by_class: dict[str, float] = field(default_factory=dict)
+    across: set[str] = field(default_factory=set)
+
+    def network(self, chunk: int, phase: str) -> float:
+        """Return the seconds of a micro-batch in which the NICs serve calls that are not of data parallelism, and sends."""
+        own = self.action.get((chunk, phase), {})
+        seconds = sum(spent for who, spent in own.items() if who.partition("~")[0] in self.across - {"fsdp"})
+        return seconds + (self.send if "pp" in self.across else 0.0)
 
 
 _DATA = ("dp", "fsdp")
 
 
-def said(rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Said:
-    """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
+def said(
+    rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator,
+    slower: Mapping[tuple[str, str, str], float] | None = None,
+) -> Said:  # fmt: skip
+    """Return the seconds of a stage's rows of the step table, spread over chunks by their layers.
+
+    ``slower`` are factors by (operation, group, phase) of calls that share links with others (``sharing.slowdowns``).
+    """
     out, own = Said(), plan.stages[stage]
     chunks = [len(chunk) for chunk in own.chunks]
     places: dict[tuple[str, int | None], Place] = {}
@@ -142,8 +156,11 @@ def said(rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: Clust
         key = (row["group"], row["peer"])
         if key not in places:
             places[key] = place_of(plan, row["group"], stage, facts.gpus_per_node, row["peer"])
-        each = call_seconds(row["op"], row["bytes"], places[key], facts, gpu)
         who, phase = row["parallelism"], row["phase"]
+        each = call_seconds(row["op"], row["bytes"], places[key], facts, gpu)
+        each *= (slower or {}).get((row["op"], row["group"], phase), 1.0)
+        if places[key].nodes > 1:
+            out.across.add("fsdp" if who in _DATA else "tp" if who == "sp" else who)
         out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
         if row["op"] == "send" and row["group"] == "pp":
             out.send = max(out.send, each)

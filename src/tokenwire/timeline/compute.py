@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from tokenwire.model.architecture import Architecture
+from tokenwire.model.architecture import Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
@@ -26,10 +26,9 @@ from tokenwire.timeline.operators import (
     head_operators,
     layer_operators,
 )
-from tokenwire.timeline.recompute import Again, again
+from tokenwire.timeline.recompute import Again, again, repeated
 
 AttentionKind = Literal["flash", "unfused"]
-ONCE = Again()
 PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "head")
 """What the seconds of a layer are told by; ``core`` is attention between its projections."""
 
@@ -68,9 +67,9 @@ def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How |
 
     >>> from tokenwire.timeline.accelerator import accelerator
     >>> o = Operator("up", "feed_forward", "matmul", "forward", 2.0 * 4096**3, 3 * 2.0 * 4096**2, m=4096, k=4096, n=4096)
-    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.679)
+    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.799)
     >>> round(t * 1e3, 3), how
-    (0.649, 'generic')
+    (0.551, 'generic')
     """
     moved = gpu.memory_seconds(o.bytes, o.share, o.kernels if o.kind == "memory" else 0)
     if o.kind == "memory":
@@ -84,7 +83,8 @@ def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How |
     else:
         share, how = matmul_share(gpu, o.phase, o.m, o.k, o.n)
         peak = gpu.peak(precision)
-    return max(o.flops / (peak * share * gpu.sustained), moved), how
+    sustained = gpu.sustained_attention if o.kind == "attention" else gpu.sustained
+    return max(o.flops / (peak * share * sustained), moved), how
 
 
 def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash") -> Shapes:
@@ -109,7 +109,7 @@ def chunk_work(
     layers = stage.chunks[chunk]
     kinds = Counter((arch.layers[i], redo) for i, redo in zip(layers, again(plan.config, layers), strict=True))
     for (layer, redo), count in kinds.items():
-        _add(out, layer_operators(layer, z), gpu, precision, count, redo)
+        _add(out, layer_operators(layer, z), gpu, precision, count, redo, layer)
     if stage.has_embedding and chunk == 0:
         _add(out, embedding_operators(plan.vocabulary_size, z), gpu, precision, 1)
     if stage.has_head and _is_last(plan, stage, chunk):
@@ -123,23 +123,22 @@ def _is_last(plan: Plan, stage: Stage, chunk: int) -> bool:
 
 
 def _add(
-    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again = ONCE
+    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again | None = None,
+    layer: Layer | None = None,
 ) -> None:  # fmt: skip
     for o in operators:
         each, how = seconds(o, gpu, precision)
         spent = each * count
         setattr(out, o.phase, getattr(out, o.phase) + spent)
         out.flops += o.flops * count
-        repeated = 0.0
-        if o.phase == "forward":
-            repeated = 1.0 if redo.core and o.part == "core" else redo.whole
-            out.recompute += repeated * spent
-            out.flops += repeated * o.flops * count
+        more = repeated(redo, o, layer) if redo and layer and o.phase == "forward" else 0.0
+        out.recompute += more * spent
+        out.flops += more * o.flops * count
         if o.kind in ("matmul", "grouped"):
             out.matmul[o.phase] = out.matmul.get(o.phase, 0.0) + spent
-        out.parts[o.part] = out.parts.get(o.part, 0.0) + spent * (1 + repeated)
+        out.parts[o.part] = out.parts.get(o.part, 0.0) + spent * (1 + more)
         key = how or "memory"
-        out.known[key] = out.known.get(key, 0.0) + spent * (1 + repeated)
+        out.known[key] = out.known.get(key, 0.0) + spent * (1 + more)
 
 
 @dataclass(frozen=True)

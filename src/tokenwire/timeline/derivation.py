@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tokenwire.fabric import ClusterFacts
 from tokenwire.figures import Figure
 from tokenwire.plan import Plan
 from tokenwire.timeline.accelerator import Accelerator
-from tokenwire.units import format_quantity, format_seconds
+from tokenwire.units import counted, format_quantity, format_seconds
 
 if TYPE_CHECKING:
     from tokenwire.timeline.step_time import StepTime
@@ -18,7 +18,9 @@ _KNOWN = {"measured": "measured at its shape", "near": "read off near shapes tha
           "generic": "by the generic curve, for want of a measurement", "memory": "bound by memory"}  # fmt: skip
 
 
-def notes(out: StepTime, gpu: Accelerator, facts: ClusterFacts, blocking: bool) -> Iterable[str]:
+def notes(
+    out: StepTime, gpu: Accelerator, facts: ClusterFacts, blocking: bool, shared: Mapping[tuple[str, str, str], float] | None
+) -> Iterable[str]:
     """Yield what the prediction rests on."""
     known: dict[str, float] = {}
     for stage in out.stages:
@@ -30,6 +32,11 @@ def notes(out: StepTime, gpu: Accelerator, facts: ClusterFacts, blocking: bool) 
     yield from gpu.assumed
     if len(out.stages) > 1:
         yield "a stage waits for its own sends" if blocking else "transfers between stages run beside computing"
+    if shared:
+        worst = max(shared.items(), key=lambda one: one[1])
+        yield f"behind the NICs {worst[0][0]} on {worst[0][1]} is slowest: {worst[1]:.2f} times as long as its NICs need"
+    else:
+        yield "groups of a kind share a node's NICs; the network behind them has room for all (--network asks it)"
     if not out.jitter:
         yield "no kernel varies and no rank is slower than another, unless said (--jitter, --slow)"
 
@@ -45,7 +52,7 @@ def figures(out: StepTime, plan: Plan, gpu: Accelerator, need: Figure) -> Iterab
     yield Figure(
         "pipeline", out.pipeline_seconds, "s", "m·(F+B) + fill and drain",
         f"{m:,}·({format_seconds(pace.forward)} + {format_seconds(pace.backward)}) + {format_seconds(out.pipeline_seconds - ideal)}",
-        "tokenwire.timeline.simulation", f"{out.schedule} on {plan.pp:,} stages, {m:,} micro-batches",
+        "tokenwire.timeline.simulation", f"{out.schedule} on {counted(plan.pp, 'stage')}, {m:,} micro-batch" + "es" * (m != 1),
     )  # fmt: skip
     yield Figure(
         "step", out.step_seconds, "s", "pipeline + gradients + optimizer and weights" + (" + jitter" if out.jitter else ""),

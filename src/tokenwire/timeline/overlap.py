@@ -1,7 +1,8 @@
 """What a rank waits for: the seconds of communication that no computation hides, by each framework's own flags.
 
 Communication of c seconds in u pieces beside w seconds of work leaves max(c/u, c - w) exposed: the first piece (or the last) has
-nothing to hide behind, and what is longer than the work stays over. A call that runs beside a product takes processors, memory and
+nothing to hide behind, and what is longer than the work stays over. Where it needs the node's NICs, it has the time in which nothing
+else of the rank does: experts, pipeline and other groups that cross nodes are served first, as computation waits for them. A call that runs beside a product takes processors, memory and
 power from it: the product lasts ``beside`` times the hidden seconds longer.
 """
 
@@ -14,12 +15,13 @@ from tokenwire.timeline.compute import Work
 
 
 class Flags(NamedTuple):
-    """What runs beside computation: collectives of tensor parallelism, sharded parameters, gradients at the end, gathered weights."""
+    """What runs beside computation: tensor parallelism, sharded parameters, gradients at the end, gathered weights, experts."""
 
     tensor: bool
     sharded: bool
     gradients: bool
     weights: bool
+    experts: bool = False
 
 
 def flags(config: PlanConfig) -> Flags:
@@ -27,11 +29,13 @@ def flags(config: PlanConfig) -> Flags:
 
     >>> from tokenwire.plan import read_plan
     >>> flags(read_plan({"overlap_grad_reduce": True}))
-    Flags(tensor=False, sharded=True, gradients=True, weights=False)
+    Flags(tensor=False, sharded=True, gradients=True, weights=False, experts=False)
     """
     tensor = getattr(config, "tp_comm_overlap", False) or getattr(config, "enable_async_tensor_parallel", False)
     if config.dialect == "megatron":
-        return Flags(tensor, True, getattr(config, "overlap_grad_reduce", False), getattr(config, "overlap_param_gather", False))
+        # Its experts' exchanges hide behind another micro-batch (combined_1f1b.py), with this flag, and by DualPipe.
+        experts = getattr(config, "overlap_moe_expert_parallel_comm", False)
+        return Flags(tensor, True, getattr(config, "overlap_grad_reduce", False), getattr(config, "overlap_param_gather", False), experts)
     if config.dialect == "deepspeed":
         asked = getattr(config, "overlap_comm", None)
         beside = asked if asked is not None else getattr(config, "zero_stage", 0) == 3
@@ -59,11 +63,12 @@ def exposed(c: float, work: float, pieces: int) -> float:
 
 
 def waits(
-    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0
+    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0, taken: float = 0.0
 ) -> dict[str, float]:
     """Return the exposed seconds of one micro-batch of a virtual stage, forward or backward, by class.
 
-    ``said`` are the seconds of ``communication.Said.action``, ``beside`` the accelerator's.
+    ``said`` are the seconds of ``communication.Said.action``, ``beside`` the accelerator's; ``taken`` are seconds in which the NICs
+    that sharded parameters need are busy with others.
     """
     out: dict[str, float] = {}
     products = {"forward": work.matmul.get("forward", 0.0)}
@@ -74,6 +79,8 @@ def waits(
             continue
         if name == "tp" and flag.tensor:
             spent = exposed(seconds, products[phase] * seconds / _all(said, "tp"), tp)
+        elif name == "ep" and flag.experts:
+            spent = exposed(seconds, work.forward if phase == "forward" else work.backward, units)
         elif product:
             spent = max(0.0, seconds - work.matmul.get(product, 0.0))
         else:
@@ -82,8 +89,8 @@ def waits(
         out[name] = out.get(name, 0.0) + spent
     sharded = said.get("fsdp", 0.0)
     if sharded:
-        room = (work.forward if phase == "forward" else work.backward) + sum(out.values())
-        spent = exposed(sharded, room, units) if flag.sharded else sharded
+        room = (work.forward if phase == "forward" else work.backward) + sum(out.values()) - taken
+        spent = exposed(sharded, max(room, 0.0), units) if flag.sharded else sharded
         out["fsdp"] = spent + beside * (sharded - spent)
     return out
 

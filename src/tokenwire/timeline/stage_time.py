@@ -83,14 +83,16 @@ class Load:
 
 def load(
     arch: Architecture, plan: Plan, rows: Iterable[Mapping[str, Any]], stage: Stage, facts: ClusterFacts, gpu: Accelerator,
-    flag: Flags, attention: AttentionKind, slower: float,
+    flag: Flags, attention: AttentionKind, slower: float, shared: Mapping[tuple[str, str, str], float] | None = None,
 ) -> Load:  # fmt: skip
-    """Return what a stage has to do; ``rows`` are its rows of the step table."""
+    """Return what a stage has to do; ``rows`` are its rows of the step table, ``shared`` as in ``communication.said``."""
     works = tuple(chunk_work(arch, plan, gpu, stage, chunk, attention) for chunk in range(len(stage.chunks)))
-    spoken = said(rows, plan, stage.index, facts, gpu)
+    spoken = said(rows, plan, stage.index, facts, gpu, shared)
     waiting = tuple(_waits(work, spoken, stage, chunk, flag, plan, gpu) for chunk, work in enumerate(works))
     first = works[0].forward * slower + sum(waiting[0]["forward"].values())
     last = works[0].backward * slower + sum(waiting[0]["backward"].values())
+    if "fsdp" in spoken.across:
+        first, last = max(0.0, first - spoken.network(0, "forward")), max(0.0, last - spoken.network(0, "backward"))
     return Load(
         stage, works, spoken, waiting, _tail(spoken, flag, first, last), optimizer_seconds(arch, plan, gpu, stage) * slower, slower
     )  # fmt: skip
@@ -101,9 +103,10 @@ def _waits(
 ) -> dict[str, dict[str, float]]:
     units = len(stage.chunks[chunk]) + (stage.has_embedding and chunk == 0) + (stage.has_head and chunk == len(stage.chunks) - 1)
     return {
-        phase: waits(spoken.action.get((chunk, phase), {}), phase, work, flag, plan.tp, units, gpu.beside)
+        phase: waits(spoken.action.get((chunk, phase), {}), phase, work, flag, plan.tp, units, gpu.beside,
+                     spoken.network(chunk, phase) if "fsdp" in spoken.across else 0.0)
         for phase in ("forward", "backward")
-    }
+    }  # fmt: skip
 
 
 def _tail(spoken: Said, flag: Flags, first: float, last: float) -> Tail:

@@ -19,6 +19,7 @@ from tokenwire.model import flops_per_token
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.timeline.accelerator import Accelerator, accelerator
+from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
 from tokenwire.timeline.compute import AttentionKind
 from tokenwire.timeline.derivation import figures, notes
 from tokenwire.timeline.jitter import Jitter, jitter
@@ -103,20 +104,20 @@ def schedule_of(plan: Plan) -> str:
 
 def step_time(
     arch: Architecture, plan: Plan, rows: pl.DataFrame | Iterable[Mapping[str, Any]], facts: ClusterFacts, *,
-    gpu: Accelerator | None = None, slow: Mapping[int, float] | None = None, attention: AttentionKind = "flash",
-    jitter_share: float = 0.0, whole: bool = False,
+    gpu: Accelerator | None = None, setting: str | None = None, slow: Mapping[int, float] | None = None, attention: AttentionKind = "flash",
+    jitter_share: float = 0.0, shared: Mapping[tuple[str, str, str], float] | None = None, whole: bool = False,
 ) -> StepTime:  # fmt: skip
     """Return how long one step of a plan takes on a cluster; ``rows`` is the step table (``tokenwire.step``).
 
-    ``gpu`` None: the cluster's own. ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %). ``attention``:
-    flash, or with its scores written out. ``jitter_share``: how much each action varies (standard deviation). ``whole``: every
+    ``gpu`` None: the cluster's own, calibrated as ``setting`` says (None: as is usual for the plan). ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %). ``attention``:
+    flash, or with its scores written out. ``shared``: factors by which calls are slower for links that they share (``sharing``). ``jitter_share``: how much each action varies (standard deviation). ``whole``: every
     micro-batch is run, for a picture of all of them. Raises ``InputError`` for an unknown GPU, a rank or a share that cannot be.
     """
-    gpu = gpu or accelerator(facts.gpu, facts.peak_flops)
+    gpu = gpu or _gpu(arch, plan, facts, setting)
     slower, by_stage = _slower(plan, slow or {}), _by_stage(rows, plan)
     flag, name, m = flags(plan.config), schedule_of(plan), plan.micro_batches
     loads = tuple(
-        load(arch, plan, by_stage[s.index], s, facts, gpu, flag, attention, slower.get(s.index, 1.0)) for s in plan.stages
+        load(arch, plan, by_stage[s.index], s, facts, gpu, flag, attention, slower.get(s.index, 1.0), shared) for s in plan.stages
     )  # fmt: skip
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)
@@ -136,7 +137,12 @@ def step_time(
         step, run.makespan, pipe_end - run.makespan, last, tuple(stage_time(one, m, step) for one in loads), loads, run, name, m, send,
         rate / gpu.peak("bf16"), rate / 1e12, tokens / step, jitter=shaken,
     )  # fmt: skip
-    return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=tuple(notes(out, gpu, facts, holds)))
+    return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=tuple(notes(out, gpu, facts, holds, shared)))
+
+
+def _gpu(arch: Architecture, plan: Plan, facts: ClusterFacts, setting: str | None) -> Accelerator:
+    plain = accelerator(facts.gpu, facts.peak_flops)
+    return calibrated(plain, usual(plain, arch, plan) if setting is None else named(setting), precision_of(plan))
 
 
 def _share(jitter_share: float) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokenwire.errors import InputError
 from tokenwire.report.rooms.time_gantt import gantt, some_stages
 from tokenwire.report.terminal import console, folded, table
-from tokenwire.units import format_quantity, format_seconds, parse_share
+from tokenwire.units import counted, format_quantity, format_seconds, parse_share
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
@@ -20,11 +20,12 @@ MOST_ACTIONS = 200_000
 
 
 def timed(
-    journey: Journey, slow: Sequence[str] | None = None, attention: str = "flash", jitter: str | None = None, *, whole: bool = False
+    journey: Journey, slow: Sequence[str] | None = None, attention: str = "flash", jitter: str | None = None, setting: str | None = None,
+    *, network: bool = False, whole: bool = False,
 ) -> StepTime:  # fmt: skip
-    """Return a journey's step in time. ``slow`` are texts ``RANK=SHARE``, ``attention`` flash or unfused, ``jitter`` a share.
+    """Return a journey's step in time. ``slow`` are texts ``RANK=SHARE``, ``attention`` flash or unfused, ``jitter`` a share, ``setting`` a calibration.
 
-    ``whole``: with every micro-batch, where they are not too many. Raises ``InputError`` for what these cannot be.
+    ``network``: with the links that groups share. ``whole``: with every micro-batch, where they are not too many. Raises ``InputError`` for what these cannot be.
     """
     from tokenwire.timeline import step_time
 
@@ -32,9 +33,14 @@ def timed(
         raise InputError(f"--attention {attention[:40]}", rule="must be flash or unfused", nearest="--attention flash")
     plan = journey.plan()
     few = 2 * plan.micro_batches * plan.vpp * plan.pp <= MOST_ACTIONS
+    shared = None
+    if network:
+        from tokenwire.timeline.sharing import slowdowns
+
+        shared = slowdowns(journey.traffic())
     return step_time(
-        journey.model().architecture, plan, journey.step(), journey.config.cluster.facts, slow=slow_ranks(slow),
-        attention="unfused" if attention == "unfused" else "flash", jitter_share=parse_share(jitter) if jitter else 0.0, whole=whole and few,
+        journey.model().architecture, plan, journey.step(), journey.config.cluster.facts, slow=slow_ranks(slow), shared=shared,
+        setting=setting, attention="unfused" if attention == "unfused" else "flash", jitter_share=parse_share(jitter) if jitter else 0.0, whole=whole and few,
     )  # fmt: skip
 
 
@@ -141,7 +147,7 @@ def show(step: StepTime, journey: Journey) -> None:
         ("of the peak", format_quantity(step.tflops_per_gpu * 1e12, "FLOP/s"), _share(step.mfu, 1.0), "MFU, a GPU"),
     ]  # fmt: skip
     console().print(table(rows, ("", "time", "share", ""), right=("time", "share"),
-                          title=f"One step on {plan.world:,} GPUs, {plan.micro_batches:,} micro-batches"))  # fmt: skip
+                          title=f"One step on {counted(plan.world, 'GPU')}, {plan.micro_batches:,} micro-batch" + "es" * (plan.micro_batches != 1)))  # fmt: skip
     rows_ = [
         (f"{s.stage}", format_seconds(s.forward), format_seconds(s.backward), format_seconds(s.compute), format_seconds(s.communication),
          format_seconds(s.bubble), format_seconds(s.optimizer))

@@ -1,0 +1,208 @@
+"""Fit the settings of src/tokenwire/timeline/catalog/calibrated.toml to measured steps, and find how far off rows are that were left out.
+
+    python docs/calibrate_time.py [../shared/data/validation]
+
+A setting's numbers are those, on a grid of steps of 3 %, with the least mean |log(predicted / measured)| over its runs, found by moving one
+number at a time. Cross-validation: the runs are parted into folds, the numbers fitted to all folds but one, and that one predicted with
+them. Runs of the same model, plan and batch, in another release or with other micro-batches, are in one fold.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from measured_runs import DATA, Case, cases
+
+OUT = Path(__file__).resolve().parent.parent / "src" / "tokenwire" / "timeline" / "catalog" / "calibrated.toml"
+NAMES = ("products", "attention", "memory", "beside")
+START = (-6, -10, 0, 4)
+"""Where the search begins, as places on the grid: 0.84, 0.74, 1, 0.5."""
+BOUNDS = ((-45, 9), (-60, 9), (-30, 7), (0, 12))
+"""Products and attention at most 1.3 times as fast as alone (the curve that they are held against is itself a guess), memory at most at
+its data sheet's rate, calls beside products at most 1.5 of their seconds."""
+Place = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A setting to be fitted: whom it is for, which runs it is fitted to, which of the four numbers are free, and what makes a fold."""
+
+    name: str
+    gpus: tuple[str, ...]
+    dialects: tuple[str, ...]
+    precision: str
+    source: str
+    member: Callable[[Case], bool]
+    free: tuple[int, ...] = (0, 1, 2, 3)
+    experts: bool | None = None
+    usual: bool = True
+
+
+@dataclass
+class Fitted:
+    """A setting with its numbers, and the prediction of each run with the numbers of the folds that it is not in."""
+
+    wanted: Wanted
+    place: Place
+    runs: list[Case]
+    left_out: list[float] = field(default_factory=list)
+
+    @property
+    def error(self) -> float:
+        """Return the mean absolute error of runs left out."""
+        return statistics.fmean(abs(seconds / case.seconds - 1) for case, seconds in zip(self.runs, self.left_out, strict=True))
+
+
+def value(which: int, place: int) -> float:
+    """Return a number at a place of the grid.
+
+    >>> value(0, 0), value(3, 4)
+    (1.0, 0.5)
+    """
+    return place / 8 if which == 3 else round(1.03**place, 4)
+
+
+class Predictions:
+    """The predicted seconds of runs at places of the grid, each computed once."""
+
+    def __init__(self, runs: Sequence[Case]) -> None:
+        self.runs, self.known = runs, dict[tuple[int, Place], float]()
+
+    def of(self, i: int, place: Place) -> float:
+        """Return the seconds of run i."""
+        if (i, place) not in self.known:
+            numbers = dict(zip(("sustained", "sustained_attention", "sustained_memory", "beside"), map(value, range(4), place), strict=True))
+            self.known[i, place] = self.runs[i].predicted(replace(self.runs[i].gpu, **numbers)).step_seconds
+        return self.known[i, place]
+
+    def off(self, members: Sequence[int], place: Place) -> float:
+        """Return the mean |log(predicted / measured)|."""
+        return statistics.fmean(abs(math.log(self.of(i, place) / self.runs[i].seconds)) for i in members)
+
+    def best(self, members: Sequence[int], free: Sequence[int], start: Place) -> Place:
+        """Return the place with the least error that moving one number at a time finds."""
+        place, least = start, self.off(members, start)
+        for step in (8, 4, 2, 1):
+            moved = True
+            while moved:
+                moved = False
+                for which in free:
+                    for way in (step, -step):
+                        other = list(place)
+                        other[which] = min(max(place[which] + way, BOUNDS[which][0]), BOUNDS[which][1])
+                        off = self.off(members, tuple(other))
+                        if off < least - 1e-9:
+                            place, least, moved = tuple(other), off, True
+        return place
+
+
+def fold(case: Case) -> str:
+    """Return what runs have in common that are left out together: model, plan, batch, GPU; of MPT each run is a fold of its own."""
+    given = case.run.sections
+    if case.table in ("MPT", "torchtitan"):
+        return case.run.case
+    plan = {key: given["plan"].get(key, 1) for key in ("tp", "pp", "cp", "ep", "vpp", "recompute_granularity")}
+    return f"{sorted(given['model'].items())} {sorted(plan.items(), key=str)} {given['training']['sequence_length']} {case.gpu.kind}"
+
+
+def fit(wanted: Wanted, all_cases: Sequence[Case]) -> Fitted:
+    """Return a setting fitted to its runs, with the predictions of runs left out (at most 12 folds)."""
+    runs = [case for case in all_cases if wanted.member(case)]
+    predictions, everyone = Predictions(runs), range(len(runs))
+    whole = predictions.best(everyone, wanted.free, tuple(s if i in wanted.free else (0, 0, 0, 4)[i] for i, s in enumerate(START)))
+    names = list(dict.fromkeys(fold(case) for case in runs))
+    folds: dict[int, list[int]] = {}
+    for i, case in enumerate(runs):
+        folds.setdefault(names.index(fold(case)) % 12, []).append(i)
+    out = Fitted(wanted, whole, runs, [0.0] * len(runs))
+    for members in folds.values():
+        others = [i for i in everyone if i not in members]
+        place = predictions.best(others, wanted.free, whole) if others else tuple(0 if i < 3 else 4 for i in range(4))
+        for i in members:
+            out.left_out[i] = predictions.of(i, place)
+    return out
+
+
+def megatron_bridge() -> list[Wanted]:
+    """Return the settings of Megatron-Bridge: by GPU and precision; with experts also by time, as kernels for them were fused in 26.06."""
+    source = "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary"
+    dense = (("h100", "fp8"), ("b200", "fp8"), ("gb200", "fp8"), ("gb200", "mxfp8"), ("gb300", "fp8"), ("gb300", "mxfp8"), ("gb300", "nvfp4"))
+    experts = (("h100", "fp8", "25"), ("b200", "mxfp8", "25"), ("b300", "mxfp8", "26.02"), ("gb200", "bf16", "26.02"),
+               ("gb200", "mxfp8", "26.02"), ("gb300", "mxfp8", "26.02"), ("gb200", "mxfp8", "26.06"), ("gb300", "mxfp8", "26.06"))  # fmt: skip
+    out = [
+        Wanted(f"{gpu}-megatron-bridge-{precision}", (gpu,), ("megatron",), precision, source,
+               lambda c, gpu=gpu, precision=precision: c.table == "Megatron-Bridge" and not c.experts and c.gpu.kind == gpu and c.precision == precision,
+               (0,), False)
+        for gpu, precision in dense
+    ]  # fmt: skip
+    newest = {gpu: max(since for g, _, since in experts if g == gpu) for gpu, _, _ in experts}
+    for gpu, precision, since in experts:
+        late = since == "26.06"
+        split = sum(1 for g, p, _ in experts if (g, p) == (gpu, precision)) > 1
+
+        def member(c: Case, gpu: str = gpu, precision: str = precision, late: bool = late, split: bool = split) -> bool:
+            mine = c.table == "Megatron-Bridge" and c.experts and c.gpu.kind == gpu
+            same = c.precision == precision or (c.precision != "bf16" and precision != "bf16")
+            return mine and same and (not split or (c.run.software["release"] >= "26.06") == late)
+
+        name = f"{gpu}-megatron-bridge-experts-{precision}" + ("-26.06" if late else "")
+        out.append(Wanted(name, (gpu,), ("megatron",), precision, source, member, (0, 2), True, since == newest[gpu]))
+    return out
+
+
+def wanted() -> list[Wanted]:
+    """Return all settings."""
+    torch = ("torchtitan", "ddp", "deepspeed")
+    foundry = "mosaicml/llm-foundry, scripts/train/benchmarking"
+
+    def mpt(platform: str, fp8: bool = False) -> Callable[[Case], bool]:
+        return lambda c: c.table == "MPT" and c.run.platform == platform and (c.precision == "fp8") == fp8
+
+    return [
+        Wanted("a100-llm-foundry", ("a100", "a100-64gb", "a100-pcie"), torch, "bf16", foundry, mpt("a100_80gb")),
+        Wanted("a100-40gb-llm-foundry", ("a100-40gb",), torch, "bf16", foundry, mpt("a100_40gb")),
+        Wanted("h100-llm-foundry", ("h100", "h200"), torch, "bf16", foundry, mpt("h100_80gb"), usual=False),
+        Wanted("h100-llm-foundry-fp8", ("h100", "h200"), torch, "fp8", foundry, mpt("h100_80gb", True), (0, 1), usual=False),
+        Wanted("h100-500w-torchtitan", ("h100", "h200"), torch, "fp8", "pytorch/torchtitan, benchmarks", lambda c: c.table == "torchtitan", (0, 1)),
+        Wanted("a100-megatron-2021", ("a100", "a100-40gb", "a100-64gb", "a100-pcie"), ("megatron",), "bf16",
+               "Narayanan et al. 2021, table 1; Korthikanti et al. 2022, tables 3 to 5",
+               lambda c: c.table in ("SC21", "sequence parallelism"), (0, 2)),
+        Wanted("b200-megatron", ("b200",), ("megatron",), "bf16", "MooreThreads/SimuMax, docs/b200", lambda c: c.table == "B200", (0, 3)),
+        *megatron_bridge(),
+    ]  # fmt: skip
+
+
+def toml(fitted: Sequence[Fitted]) -> str:
+    """Return the catalog of settings."""
+    lines = ["# Written by docs/calibrate_time.py, which says how: change that, not this.",
+             "# error: mean absolute error of runs that were left out when the numbers were fitted (cross-validation)."]  # fmt: skip
+    for one in fitted:
+        w = one.wanted
+        lines += [
+            "", f'["{w.name}"]', f"gpus = {list(w.gpus)!r}".replace("'", '"'), f"dialects = {list(w.dialects)!r}".replace("'", '"'),
+            f'precision = "{w.precision}"', *([f"experts = {str(w.experts).lower()}"] if w.experts is not None else []),
+            *(f"{name} = {value(i, one.place[i])}" for i, name in enumerate(NAMES)), f"rows = {len(one.runs)}",
+            f"error = {round(one.error, 4)}", f'source = "{w.source}"', f"usual = {str(w.usual).lower()}",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def fit_all(said: Sequence[Case]) -> list[Fitted]:
+    """Return all settings fitted, and write the catalog; says what was found."""
+    fitted = []
+    for one in wanted():
+        fitted.append(fit(one, said))
+        numbers = ", ".join(f"{name} {value(i, fitted[-1].place[i]):.2f}" for i, name in enumerate(NAMES))
+        print(f"{one.name}: {len(fitted[-1].runs)} runs, {numbers}, left out {fitted[-1].error:.1%}", flush=True)
+    OUT.write_text(toml(fitted), encoding="utf-8")
+    return fitted
+
+
+if __name__ == "__main__":
+    fit_all(cases(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)[0])

@@ -1,0 +1,14 @@
+"""Tables of measured runs that others published: a reader for each, which makes a journey of every row.
+
+In: a CSV file. Out: ``Run``s (``formats.runs``), with the seconds of a step that were measured; what the table does not tell and was
+assumed; or why a row cannot be said. No row is dropped.
+"""
+
+from __future__ import annotations
+
+from tokenwire.formats.run_tables.bridge import bridge_runs
+from tokenwire.formats.run_tables.foundry import foundry_runs
+from tokenwire.formats.run_tables.papers import korthikanti_runs, narayanan_runs
+from tokenwire.formats.run_tables.titan import titan_runs
+
+__all__ = ["bridge_runs", "foundry_runs", "korthikanti_runs", "narayanan_runs", "titan_runs"]

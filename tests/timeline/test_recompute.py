@@ -1,0 +1,46 @@
+"""What runs again in the backward: whole layers, layers that stop early, chosen operators."""
+
+import pytest
+
+from tokenwire.model import preset
+from tokenwire.plan import read_plan
+from tokenwire.timeline.operators import Shapes, layer_operators
+from tokenwire.timeline.recompute import Again, again, repeated
+
+GPT = preset("gpt2").layers[0]
+LLAMA = preset("llama-3.1-8b").layers[0]
+
+
+def again_share(redo: Again, layer: object, hidden: int) -> float:
+    """Return the FLOPs of a layer's products that run again, over those of its forward, attention between projections left out."""
+    z = Shapes(tokens=4096, sequence=4096, micro_batch=1, hidden=hidden)
+    products = [o for o in layer_operators(layer, z) if o.phase == "forward" and o.kind == "matmul"]  # type: ignore[arg-type]
+    return sum(o.flops * repeated(redo, o, layer) for o in products) / sum(o.flops for o in products)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_of_torch_leaves_out_the_last_product() -> None:
+    # GPT: query, key, value 6h², output 2h², up 8h², down 8h²: 16 of 24
+    assert again_share(Again("layer, stopped early"), GPT, 768) == pytest.approx(16 / 24)
+    assert again_share(Again("layer"), GPT, 768) == 1
+
+
+def test_every_second_product_by_operator() -> None:
+    # Llama 8B, in 4096·4096: q 1, k 1/4, v 1/4, o 1, w1 3.5, w3 3.5, w2 3.5. Again: k, o, w3 = 4.75 of 13
+    assert again_share(Again("operators"), LLAMA, 4096) == pytest.approx(4.75 / 13)
+
+
+@pytest.mark.parametrize(("options", "rule"), [
+    ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, "layer"),
+    ({"recompute_granularity": "selective"}, "core"), ({}, "nothing"),
+    ({"dialect": "torchtitan", "activation_checkpoint_mode": "full"}, "layer, stopped early"),
+    ({"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, "operators"),
+])  # fmt: skip
+def test_rules_by_framework(options: dict[str, object], rule: str) -> None:
+    assert again(read_plan(options), (0,))[0].rule == rule
+
+
+def test_blocks_repeat_the_first_layers_and_every_second_one() -> None:
+    block = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
+    assert [redo.rule for redo in again(read_plan(block), (0, 1))] == ["layer", "nothing"]
+    second = {"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "2"}
+    assert [redo.rule for redo in again(read_plan(second), (0, 1))] == ["layer, stopped early", "nothing"]
