@@ -51,12 +51,12 @@ def _rooms() -> dict[str, tuple[Drawn, ...]]:
 def room(name: str, number: int = 0) -> str:
     """Return a drawing that the report of the built-in walk has in a room, with its caption."""
     drawn = _rooms()[name][number]
-    return picture(drawn.what, drawn.caption)
+    return picture(drawn.what, drawn.caption, paper=drawn.paper)
 
 
-def picture(what: str | Chart, caption: str) -> str:
-    """Return a drawing or a chart as a figure of the page, on one line, as Markdown takes it."""
-    chart = isinstance(what, Chart)
+def picture(what: str | Chart, caption: str, *, paper: bool = False) -> str:
+    """Return a drawing or a chart as a figure of the page, on one line, as Markdown takes it; ``paper``: it is drawn on white."""
+    chart = paper or isinstance(what, Chart)
     inner = svg(what) if isinstance(what, Chart) else what
     joined = " ".join(line.strip() for line in inner.splitlines())
     return f'<figure class="tw{" tw-chart" if chart else ""}">{joined}<figcaption>{escape(caption)}</figcaption></figure>'

@@ -65,7 +65,7 @@ def test_the_walk_is_one_small_file_that_fetches_nothing(written: str) -> None:
 
 def test_every_room_is_there_and_linked(written: str) -> None:
     linked = re.findall(r'<li><a href="#([\w-]+)">', written)
-    assert set(SCENES) | {"collective", "flows"} == set(linked)
+    assert set(SCENES) | {"collective", "flows", "time", "memory"} == set(linked)
     assert all(f'<section id="{name}">' in written for name in linked)
 
 
@@ -178,3 +178,14 @@ def test_a_browser_shows_it_without_another_host_and_no_wider_than_a_phone(writt
             assert wrong == []
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
         browser.close()
+
+
+def test_what_a_room_does_not_know_is_left_out() -> None:
+    """A GPU without a catalog entry has no time and no memory; everything else is there."""
+    names = [section.name for section in sections(Walk(Journey.read(None, ["cluster.preset=tpu-v4-torus", "cluster.gpus=8"])))]
+    assert set(SCENES) <= set(names)
+
+
+def test_only_the_rooms_picture_of_a_step_stands_on_white(written: str) -> None:
+    (time,) = re.findall(r'<section id="time">.*?</section>', written, re.DOTALL)
+    assert '<figure class="tw-chart"><svg' in time

@@ -1,4 +1,4 @@
-"""The sections of the report: the scenes of the walk in their order, each with its drawings, and flows, packets' cost and time."""
+"""The sections of the report: the scenes of the walk in their order, each with its drawings, and between them collectives, flows, time, memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tokenwire.flows import reading_flows
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.page import drawings
 from tokenwire.report.page.section import Drawn, Section
+from tokenwire.report.page.timing import memory_section, time_section
 from tokenwire.report.scenes import SCENES, Walk
 from tokenwire.report.terminal import table
 from tokenwire.text import types
@@ -48,6 +49,9 @@ def sections(walk: Walk) -> Iterator[Section]:
             yield from _collective(walk)
         if name == "links":
             yield from _flows(walk)
+        if name == "packet":
+            yield from time_section(walk.journey)
+            yield from memory_section(walk.journey)
 
 
 def _without_drawn(name: str, facts: dict[str, Any], drawn: tuple[Drawn, ...]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from tokenwire.report.page.markup import html
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawing (SVG or HTML) or a chart, and the line below it."""
+    """A drawing (SVG or HTML) or a chart, and the line below it; ``paper``: an SVG on white, which the page's style recolours."""
 
     what: str | Chart
     caption: str
+    paper: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,5 @@ def _figure(drawn: Drawn, plotted: Iterator[str] | None) -> str:
     if isinstance(drawn.what, Chart):
         inner = svg(drawn.what) if plotted is None else next(plotted)
         return f'<figure class="tw-chart">{inner}{caption}</figure>\n'
-    return f"<figure>{drawn.what}{caption}</figure>\n"
+    kind = ' class="tw-chart"' if drawn.paper else ""
+    return f"<figure{kind}>{drawn.what}{caption}</figure>\n"

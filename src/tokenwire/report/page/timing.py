@@ -1,0 +1,53 @@
+"""The sections of time and memory: a step stage by stage, and what stands in a GPU when it is fullest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.errors import InputError
+from tokenwire.journey import Journey
+from tokenwire.report.page.section import Drawn, Section
+from tokenwire.report.rooms import memory, time, time_plot
+from tokenwire.report.rooms.time_gantt import some_stages
+from tokenwire.report.terminal import table
+from tokenwire.units import format_seconds
+
+FREE = 0.05
+"""Share of a GPU's memory that must stay free, as in ``tokenwire memory``."""
+MOST_ACTIONS = 600
+"""Actions of the pipeline up to which every one is drawn: more would be thinner than a line, and megabytes."""
+
+
+def time_section(journey: Journey) -> Iterator[Section]:
+    """Yield the section of time; none where its GPU or its plan is not known there."""
+    try:
+        found = time.timed(journey)
+    except InputError:
+        return
+    rows = [
+        (f"{one.stage}", *(format_seconds(value) for value in (one.compute, one.communication, one.bubble, one.optimizer)))
+        for one in some_stages(found.stages)
+    ]
+    columns = ("stage", "computing", "exposed", "bubble", "optimizer")
+    drawn = (Drawn(time_plot.svg(found), "One step: a row a stage.", paper=True),) if len(found.run.ended) <= MOST_ACTIONS else ()
+    derived = [(figure.name, figure.text, figure.derivation) for figure in found.figures]
+    yield Section(
+        "time", "When it is said",
+        f"One step takes {format_seconds(found.step_seconds)}: computing, waiting for what is said (exposed), waiting for other stages (bubble).",
+        drawn,
+        (table(rows, columns, right=columns, title="Seconds of a step, by stage"), table(derived, ("figure", "value", "how"), right=("value",)),
+         *(f"Note: {note}." for note in found.notes)),
+    )  # fmt: skip
+
+
+def memory_section(journey: Journey) -> Iterator[Section]:
+    """Yield the section of memory; none where the plan's framework is not known there."""
+    try:
+        found = memory.found(journey, None, None, FREE)
+    except InputError:
+        return
+    yield Section(
+        "memory", "What it holds",
+        f"What stands in the memory of a rank when it is fullest: weights, gradients, what the optimizer keeps, and activations, on a {found.gpu}.",
+        (Drawn(memory.chart(found), "The peak of each stage, by kind."),), tuple(memory.verdict(found.fit)),
+    )  # fmt: skip
