@@ -28,16 +28,18 @@ def register(app: Dash, pages: Pages) -> None:
     def show(pathname: str | None, search: str | None, polls: int | None) -> tuple[Any, Any, Any, bool]:
         return answer(pages, pathname or "/", search or "", POLLING if ctx.triggered_id == "poll" else PATIENCE)
 
-    @app.callback(
-        Output({"field": MATCH}, "error"), Input({"field": MATCH}, "value"), State("url", "pathname"), State("url", "search"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def change(value: Any, pathname: str | None, search: str | None) -> Any:
-        key = (ctx.triggered_id or {}).get("field", "")
-        query, error = changed(pages, pathname or "/", search or "", key, value)
-        if query is not None:
-            set_props("url", {"search": query})
-        return error or None
+    # A slider has no place for an error of its own.
+    for kind, place, prop in (("field", "field", "error"), ("slide", "slider-error", "children")):
+
+        @app.callback(
+            Output({place: MATCH}, prop), Input({kind: MATCH}, "value"), State("url", "pathname"), State("url", "search"), prevent_initial_call=True,
+        )  # fmt: skip
+        def change(value: Any, pathname: str | None, search: str | None) -> Any:
+            key = next(iter((ctx.triggered_id or {"": ""}).values()))
+            query, error = changed(pages, pathname or "/", search or "", key, value)
+            if query is not None:
+                set_props("url", {"search": query})
+            return error or None
 
     @app.callback(Output("main", "children", allow_duplicate=True), Output("poll", "disabled", allow_duplicate=True),
                   Input("stop", "n_clicks"), State("url", "pathname"), State("url", "search"), prevent_initial_call=True)  # fmt: skip

@@ -64,7 +64,7 @@ def _ratios(view: View, figures: pl.DataFrame) -> Any:
 def _choice(view: View, name: str) -> list[Any]:
     gpus = GPUS if name != "parallelism" else view.journey.plan().world
     found = compared(name, view.journey, gpus)
-    units = {"short": "B", "1": "1", "B": "B", "s": "s", "B/s": "B/s"}
+    units = {unit: unit for unit in ("short", "B", "s", "B/s")}
     columns = [Column(column, head, units.get(found.units[column], "1" if found.units[column] else "")) for column, head in found.columns]
     drawn = chart(view, "choice", found.title, _traces(found.chart), found.frame, columns, layout=_axes(found.chart), height=400, opened=True, note=" ".join(f"{note}." for note in found.notes))
     return [drawn, part("How its numbers come about", derived({**figure.as_dict(), "text": figure.text, "derivation": figure.derivation} for figure in found.formulas))]

@@ -12,6 +12,7 @@ from dash import html
 from tokenwire.report.rooms import tokens as room
 from tokenwire.report.rooms import typed as others
 from tokenwire.tokens.kinds import KINDS
+from tokenwire.units import counted
 from tokenwire.web.parts.fields import area, choice, field, override, row
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import facts, part
@@ -124,7 +125,7 @@ def _figures(figures: dict[str, Any]) -> html.Section:
         ("tokens", f"{figures['tokens']:,}"), ("fertility", f"{figures['fertility']:.3f} tokens a word"), ("bytes a token", f"{figures['bytes_per_token']:.3f} B"),
         ("entropy", f"{figures['entropy_bits']:.2f} bits a token"), ("stored as", figures["index_dtype"]),
         ("sequences", f"{packing['sequences']:,} of {packing['sequence_length']:,} tokens"), ("padding", f"{packing['padding']:,} places"),
-        ("a step", f"{packing['tokens_per_step']:,} tokens"), ("the text lasts", f"{packing['steps']:,} step(s)"),
+        ("a step", f"{packing['tokens_per_step']:,} tokens"), ("the text lasts", counted(packing["steps"], "step")),
     ]), html.P(f"Read from storage in a step: {packing['storage_text']}", className="plain"))  # fmt: skip
 
 

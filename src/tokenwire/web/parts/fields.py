@@ -8,7 +8,6 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from tokenwire.web.state import State
 from tokenwire.web.view import View
 
 
@@ -48,7 +47,7 @@ def slider(view: View, key: str, label: str, low: float, high: float, step: floa
         value = now
     return html.Div([
         html.Label(f"{label}: {value:g}", className="slider-label"),
-        dmc.Slider(id={"field": key}, value=value, min=low, max=high, step=step, updatemode="mouseup", size="sm", w=240, mb=18,
+        dmc.Slider(id={"slide": key}, value=value, min=low, max=high, step=step, updatemode="mouseup", size="sm", w=240, mb=18,
                    thumbLabel=label, marks=[{"value": at, "label": text} for at, text in marks]),
         html.Div(id={"slider-error": key}, className="error"),
     ], className="slider")  # fmt: skip
@@ -68,8 +67,3 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def same(state: State, key: str, value: object, shown: object) -> bool:
-    """Return whether a field says what the address says already (or what holds without it)."""
-    return _text(value).strip() in (state.value(key), _text(shown))

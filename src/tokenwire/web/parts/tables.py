@@ -27,7 +27,7 @@ SMALL = 12
 class Column:
     """A column of a table: ``field`` of the frame, its ``head``, the ``unit`` that it is printed in.
 
-    Units are ``B``, ``B/s``, ``s``, ``1`` (a number) or "" (words). ``select`` names what a click on its value selects, on
+    Units are ``B``, ``B/s``, ``s``, ``1`` (a number), ``short`` (a number with k, M, G) or "" (words). ``select`` names what a click on its value selects, on
     page ``page`` ("": this one). ``wide`` columns take what room is left.
     """
 
@@ -43,7 +43,11 @@ def _plain(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-_PRINTED: dict[str, Callable[[float], str]] = {"B": format_bytes, "B/s": format_rate, "s": format_seconds, "1": _plain}
+def _short(value: float) -> str:
+    return format_bytes(value).removesuffix("B").strip()
+
+
+_PRINTED: dict[str, Callable[[float], str]] = {"B": format_bytes, "B/s": format_rate, "s": format_seconds, "1": _plain, "short": _short}
 
 
 def printed(value: Any, unit: str) -> str:
