@@ -74,12 +74,14 @@ def test_what_is_passed_on_has_come(op: str, algorithm: str, n: int) -> None:
 @given(st.integers(2, 8), st.integers(0, 7), st.floats(0, 1e-2), st.sampled_from(["ring", "tree"]), st.integers(1, 10**7))
 @settings(max_examples=25, deadline=None)
 def test_lateness_costs_between_nothing_and_itself(n: int, who: int, t: float, algorithm: str, size: int) -> None:
-    # An all_reduce cannot end before its latest rank began, nor later than by that much.
+    # An all_reduce cannot end before its latest rank began. Nor later than by that much, where no two transfers share a link: in a
+    # ring. The two trees meet on links, and whom a late transfer meets there is another matter (Graham's anomaly).
     ranks = RAIL[None, :n]
     late = {int(RAIL[who % n]): t}
     before, after = end("all_reduce", algorithm, size, groups=ranks), end("all_reduce", algorithm, size, late, groups=ranks)
-    assert before - 1e-12 <= after <= before + t + 1e-9
     assert after >= t
+    if algorithm == "ring":
+        assert before - 1e-12 <= after <= before + t + 1e-9
 
 
 def test_with_queue_pairs_and_sprays() -> None:

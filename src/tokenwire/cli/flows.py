@@ -22,6 +22,13 @@ def flows(
         list[str] | None, typer.Option("--late", metavar="RANK=TIME", help='A rank comes late, e.g. "3=1 ms" (may be repeated).')
     ] = None,
     over_time: Annotated[bool, typer.Option("--over-time", help="How busy the links are from start to end.")] = False,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", metavar="JOURNEY", help="Another job on the same fabric (may be repeated).")
+    ] = None,
+    start: Annotated[
+        list[str] | None, typer.Option("--start", metavar="JOB=TIME", help='When a job starts, e.g. "1=5 ms" (the first is job 0).')
+    ] = None,
+    placement: Annotated[str, typer.Option("--placement", help="Nodes of several jobs: packed or interleaved.")] = "packed",
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -33,14 +40,35 @@ def flows(
 
     --csv and --parquet write every flow with its time; with --over-time the use of each tier in each stretch of time.
     --late runs the largest call of each kind step by step, each transfer waiting for what it passes on.
+    --job runs whole steps of several jobs beside each other, kind after kind, and says what they cost each other.
     """
     from dataclasses import replace
 
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.errors import InputError
     from tokenwire.flows import reading_flows, reading_late, stepwise, traffic
 
     walk = read_journey(journey, sets)
+    if job:
+        from tokenwire.flows import reading_jobs, reading_mix
+
+        walks = [walk, *(read_journey(other, None) for other in job)]
+        shared = reading_jobs.together(
+            [journey or "built-in", *job], [(one.step(), one.plan()) for one in walks], walk.config.cluster, placement, seed=seed,
+            pxn=not no_pxn,
+        )  # fmt: skip
+        runs = reading_mix.mix(shared, start or [], fail or [], only or [])
+        if csv or parquet:
+            write_table(reading_mix.mix_table(runs), csv=csv, parquet=parquet)
+        elif json:
+            print_json(reading_mix.mix_facts(runs))
+        else:
+            for title, columns, right, rows in reading_mix.mix_tables(runs, shared.fabric.name):
+                print_table(rows, columns, right=right, title=title)
+        return
+    if start:
+        raise InputError("--start", rule="is for several jobs", nearest="--job other.toml")
     found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn)
     if late is not None and late:
         ranks = stepwise.late_ranks(late, walk.plan().world)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -91,11 +91,34 @@ class Kind:
         return int((self.ways.entries == worst).sum())
 
 
+class Flows(NamedTuple):
+    """The flows of one kind of communication before anything is simulated: who, how much, and over which links."""
+
+    op: str
+    group: str
+    phase: str
+    parallelism: str
+    src: Ints
+    dst: Ints
+    bytes: Ints
+    ways: Ways
+
+
 def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = (), record: bool = False) -> Iterator[Kind]:
     """Yield each kind of communication of ``traffic`` on ``fabric`` (which may have failures), by itself.
 
-    ``only`` names parallelisms, groups or phases; with ``record`` the rates over time are kept. Raises ``InputError`` for a name that the step does not have.
+    ``only`` names parallelisms, groups or phases; with ``record`` the rates over time are kept. Raises ``InputError`` for a name
+    that the step does not have.
     """
+    for flows in routed(traffic, fabric, only):
+        found = flows.ways
+        shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use,
+                          record=record)  # fmt: skip
+        yield Kind(*flows, shared, fabric)
+
+
+def routed(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterator[Flows]:
+    """Yield the flows of each kind of communication with their ways; see ``kinds``."""
     groups: dict[tuple[str, str, str, str], list[Pattern]] = {}
     for pattern in traffic.kinds:
         groups.setdefault((pattern.op, pattern.group, pattern.phase, pattern.parallelism), []).append(pattern)
@@ -117,9 +140,7 @@ def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = (), record: bo
             raise InputError(f"{op} on {group}: {size.size:,} flows", rule=f"at most {MOST_FLOWS:,} are simulated",
                              nearest="--only another group")  # fmt: skip
         found = ways(fabric, traffic.gpus(src), traffic.gpus(dst), size, seed=traffic.seed, pxn=traffic.pxn)
-        shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use,
-                          record=record)  # fmt: skip
-        yield Kind(op, group, phase, parallelism, src, dst, size, found, shared, fabric)
+        yield Flows(op, group, phase, parallelism, src, dst, size, found)
 
 
 def flow_table(found: Sequence[Kind]) -> pl.DataFrame:

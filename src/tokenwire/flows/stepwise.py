@@ -24,7 +24,7 @@ from tokenwire.errors import InputError, closest
 from tokenwire.fabric import Fabric, ways
 from tokenwire.fabric.fabric import Floats, Ints
 from tokenwire.flows.maxmin import simulate
-from tokenwire.units import parse_seconds
+from tokenwire.flows.times import times_of
 
 if TYPE_CHECKING:
     from tokenwire.flows.traffic import Traffic
@@ -45,23 +45,8 @@ class Call:
 
 
 def late_ranks(given: Sequence[str], world: int) -> dict[int, float]:
-    """Return ``["3=1 ms"]`` as {3: 0.001} (seconds). Raises ``InputError`` for ranks or times that are none.
-
-    >>> late_ranks(["3=1 ms"], 8)
-    {3: 0.001}
-    """
-    out: dict[int, float] = {}
-    for text in given:
-        rank, sign, time = text.partition("=")
-        if not sign or not rank.strip().isdecimal():
-            raise InputError(f"--late {text}"[:80], rule="must be RANK=TIME", nearest='--late "3=1 ms"')
-        if int(rank[:18]) >= world:
-            raise InputError(f"--late {text}"[:80], rule=f"there are ranks 0 to {world - 1:,}", nearest=f"--late {world - 1}={time}"[:80])
-        seconds = parse_seconds(time.strip())
-        if seconds < 0:
-            raise InputError(f"--late {text}"[:80], rule="a rank cannot be early", nearest=f"--late {rank}=0 s")
-        out[int(rank)] = seconds
-    return out
+    """Return ``["3=1 ms"]`` as {3: 0.001} (seconds). Raises ``InputError`` for ranks or times that are none."""
+    return times_of(given, world, "--late", "ranks")
 
 
 def waits(op: str, table: Table) -> Ints:
