@@ -217,7 +217,7 @@ def sample() -> list[bytes]:
             for vlan in (None, 5):
                 config = WireConfig(transport=transport, mtu=1024, ip_version=version, vlan=vlan)  # type: ignore[arg-type]
                 out += [one.captured for one in packets(bytes(1500), config)]
-    return out
+    return [*out, *tunnelled(out[0]).values(), *tunnelled(out[-1]).values()]
 
 
 @FAST
@@ -313,23 +313,60 @@ def test_congestion_is_counted(tmp_path: Path) -> None:
     assert (flow["ecn_marked"], flow["congestion_notifications"]) == (1, 1)
 
 
-def test_vxlan_gre_and_ip_in_ip_are_looked_into(tmp_path: Path) -> None:
-    frame = next(packets(bytes(500), WireConfig())).captured
-    ip, size = frame[14:], len(frame)
+def tunnelled(frame: bytes) -> dict[str, bytes]:
+    """Return the same frame in tunnels and under tags."""
+    ip = frame[14:]
 
     def outer(protocol: int, inside: bytes) -> bytes:
-        return (
-            frame[:14]
-            + struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(inside), 0, 0, 64, protocol, 0, 1, 2)
-            + inside
-        )
+        head = struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(inside), 0, 0, 64, protocol, 0, 1, 2)
+        return frame[:14] + head + inside
 
-    vxlan = struct.pack(">HHHH", 50_000, 4789, 16 + size, 0) + bytes([8, 0, 0, 0, 0, 0, 7, 0]) + frame
-    tunnels = [outer(17, vxlan), outer(4, ip), outer(47, b"\0\0\x08\0" + ip)]
-    write_capture(tmp_path / "a.pcap", [record(k, one) for k, one in enumerate([frame, *tunnels])])
+    def datagram(port: int, inside: bytes) -> bytes:
+        return outer(17, struct.pack(">HHHH", 50_000, port, 8 + len(inside), 0) + inside)
+
+    return {
+        "vxlan": datagram(4789, bytes([8, 0, 0, 0, 0, 0, 7, 0]) + frame),
+        "geneve": datagram(6081, bytes([1, 0, 0x65, 0x58, 0, 0, 7, 0]) + bytes(4) + frame),
+        "ip in ip": outer(4, ip),
+        "gre": outer(47, b"\0\0\x08\0" + ip),
+        "gre with key, ethernet": outer(47, b"\x20\0\x65\x58" + bytes(4) + frame),
+        "q in q": frame[:12] + b"\x88\xa8\0\x05\x81\0\0\x07" + frame[12:],
+    }
+
+
+def test_tunnels_and_tags_are_looked_into(tmp_path: Path) -> None:
+    frame = next(packets(bytes(500), WireConfig())).captured
+    inside = tunnelled(frame)
+    write_capture(tmp_path / "a.pcap", [record(k, one) for k, one in enumerate([frame, *inside.values()])])
+    rows, _ = decoded(tmp_path / "a.pcap")
+    assert dict(zip(inside, rows["payload"][1:].tolist(), strict=True)) == dict.fromkeys(inside, 500)
     capture = summarize(tmp_path / "a.pcap")
     assert len(capture.flows) == 1
-    assert (capture.packets, capture.payload) == (4, 2000)
+    assert (capture.packets, capture.payload) == (7, 3500)
+
+
+@pytest.mark.parametrize("snap", [64, 96, 128])
+def test_tunnels_that_a_snap_length_cuts_are_counted(tmp_path: Path, snap: int) -> None:
+    frames = tunnelled(next(packets(bytes(500), WireConfig())).captured)
+    write_capture(tmp_path / "a.pcap", [record(k, one[:snap], len(one)) for k, one in enumerate(frames.values())])
+    capture = summarize(tmp_path / "a.pcap")
+    assert capture.bytes == sum(map(len, frames.values()))
+    assert capture.malformed == 0
+    # Where the innermost BTH ends: at byte 42 + 12 and, before that, 4·2 of q in q, 20 of IP, 24 of GRE, 42 of GRE with a key and
+    # Ethernet, 50 of VXLAN, 54 of Geneve with an option; a WRITE's RETH takes 16 more: 78, 90, 94, 112, 120, 124.
+    assert capture.cut == {64: 6, 96: 3, 128: 0}[snap]
+
+
+def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
+    # Host 1 sends 3 messages of 1 packet and host 2 sends 1, in 4 us: the rates are those of one direction each.
+    out = [next(packets(bytes(1024), WireConfig(mtu=1024), src=(0, 0), dst=(1, 0))).captured for _ in range(3)]
+    back = next(packets(bytes(1024), WireConfig(mtu=1024), src=(1, 0), dst=(0, 0))).captured
+    write_capture(tmp_path / "a.pcap", [record(1000 * k, one) for k, one in enumerate([*out, back, out[0]])])
+    capture = summarize(tmp_path / "a.pcap")
+    one = len(back)
+    ways = {row["direction"]: (row["bytes"], row["bytes_per_s"]) for row in capture.by_direction()}
+    assert ways == {"sent": (4 * one, pytest.approx(4 * one / 4e-6)), "received": (one, pytest.approx(one / 4e-6))}
+    assert capture.bins.sum(axis=1).tolist() == [4 * one, one]
 
 
 @pytest.mark.parametrize("n", [3, 4, 8])

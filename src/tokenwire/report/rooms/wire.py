@@ -102,11 +102,14 @@ def packet_picture(packet: Packet) -> Iterator[Any]:
 
 def capture_picture(capture: Capture) -> Iterator[Any]:
     """Yield what a capture says: volumes, operations, hosts, flows, bursts, and the guess."""
-    rate = f", {format_rate(capture.bytes / capture.seconds)} on average" if capture.seconds > 0 else ""
     yield (
         f"{capture.path}: {capture.format}, {format_count(capture.packets)} packets, {format_bytes(capture.bytes)} of "
-        f"frames, {format_bytes(capture.payload)} of payload in {format_seconds(capture.seconds)}{rate}"
+        f"frames, {format_bytes(capture.payload)} of payload in {format_seconds(capture.seconds)}"
     )
+    for row in capture.by_direction():
+        what = f"{capture.station} {row['direction']}" if row["direction"] != "between others" else "between other hosts"
+        rate = f", {format_rate(row['bytes_per_s'])} on average" if row["bytes_per_s"] else ""
+        yield f"{what}: {format_bytes(row['bytes'])} of frames, {format_bytes(row['payload_bytes'])} of payload{rate}"
     for problem in capture.problems:
         yield f"note: {problem}"
     counted = [
@@ -166,18 +169,21 @@ def _end(row: dict[str, Any], end: str) -> str:
 
 def _over_time(capture: Capture) -> Iterator[Any]:
     used = max(1, (capture.last - capture.first) // capture.bin_width + 1)
-    bins = capture.bins[:used]
     rows_wanted = 16
     if capture.seconds <= 0 or used < rows_wanted:
         return
     width = -(-used // rows_wanted)
-    sums = [int(bins[at : at + width].sum()) for at in range(0, used, width)]
-    most = max(sums)
     seconds = width * capture.bin_width / 1e9
+    sent, rest = ([int(way[at : at + width].sum()) for at in range(0, used, width)] for way in capture.bins)
+    most = max(sent + rest)
+    all_there = all(row["direction"] != "between others" for row in capture.by_direction())
+    others = "received" if all_there else "received, others"
     yield table(
         [
-            (format_seconds(k * seconds), format_rate(size / seconds), bar(size / most if most else 0, 40))
-            for k, size in enumerate(sums)
+            (format_seconds(k * seconds), format_rate(out / seconds), bar(out / most if most else 0, 16), format_rate(back / seconds),
+             bar(back / most if most else 0, 16))
+            for k, (out, back) in enumerate(zip(sent, rest, strict=True))
         ],
-        ["from", "rate", ""], right=["from", "rate"], title=f"frames over time, {format_seconds(seconds)} a row",
+        ["from", "sent", "", others, " "], right=["from", "sent", others],
+        title=f"frames over time at {capture.station or 'the capture'}, {format_seconds(seconds)} a row",
     )  # fmt: skip

@@ -165,6 +165,37 @@ def _rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) -
 
 
 @njit(cache=True)
+def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
+    if end - at < 14:
+        row.status = CUT
+        return -1, at
+    kind = be16(data, at + 12)
+    at += 14
+    for _ in range(_DEPTH):
+        if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100:
+            break
+        if end - at < 4:
+            row.status = CUT
+            return -1, at
+        row.vlan = be16(data, at) & 0x0FFF
+        kind = be16(data, at + 2)
+        at += 4
+    row.ethertype = kind
+    return kind, at
+
+
+@njit(cache=True)
+def _tunnelled(data: Bytes, at: Any, end: Any, geneve: Any, row: Any) -> tuple[Any, Any]:
+    # Returns (kind of what is inside or -1, where it starts); VXLAN has Ethernet, Geneve says what, after its options.
+    if end - at < 8:
+        row.status = CUT
+        return -1, at
+    if not geneve:
+        return np.int64(0x6558), at + 8
+    return np.int64(be16(data, at + 2)), at + 8 + 4 * np.int64(data[at] & 63)
+
+
+@njit(cache=True)
 def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
     for _ in range(_DEPTH):
         protocol, at, size = _ip(data, at, end, row)
@@ -176,6 +207,8 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
                 return
             flags, kind = be16(data, at), be16(data, at + 2)
             at += 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
+            if kind == 0x6558:
+                kind, at = _ethernet(data, at, end, row)
             if kind == 0x0800 or kind == 0x86DD:
                 continue
             return
@@ -199,11 +232,12 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
                 _rdma(data, at + 8, end, length - 8, ROCEV2, row)
             elif row.destination_port == 4793:
                 _uet(data, at + 8, end, length - 8, row)
-            elif row.destination_port == 4789 and end - at >= 16 + 14:
-                # VXLAN: an Ethernet frame inside; it is decoded instead of what carries it.
-                kind, inner = _ethernet(data, at + 16, end, row)
+            elif row.destination_port == 4789 or row.destination_port == 6081:
+                # VXLAN and Geneve: what is inside is decoded instead of what carries it.
+                kind, at = _tunnelled(data, at + 8, end, row.destination_port == 6081, row)
+                if kind == 0x6558:
+                    kind, at = _ethernet(data, at, end, row)
                 if kind == 0x0800 or kind == 0x86DD:
-                    at = inner
                     row.transport = 0
                     row.payload = 0
                     continue
@@ -248,26 +282,6 @@ def _uet(data: Bytes, at: Any, end: Any, size: Any, row: Any) -> None:
         row.payload = max(size - 12 - semantic, 0)
     else:
         row.payload = 0
-
-
-@njit(cache=True)
-def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
-    if end - at < 14:
-        row.status = CUT
-        return -1, at
-    kind = be16(data, at + 12)
-    at += 14
-    for _ in range(_DEPTH):
-        if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100:
-            break
-        if end - at < 4:
-            row.status = CUT
-            return -1, at
-        row.vlan = be16(data, at) & 0x0FFF
-        kind = be16(data, at + 2)
-        at += 4
-    row.ethertype = kind
-    return kind, at
 
 
 @njit(cache=True)

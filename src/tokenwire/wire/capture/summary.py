@@ -29,8 +29,9 @@ PAUSE = 10_000
 class Capture:
     """A capture read to its end. ``flows`` has a row a flow (``tallies.FLOWS``); bytes and ns throughout.
 
-    ``opcodes`` is (256, 2): packets and payload by BTH opcode; ``bins`` frame bytes by interval of ``bin_width`` ns
-    from ``first`` on; ``problems`` say in words what could not be read; ``pause`` is the silence that ends a burst.
+    ``opcodes`` is (256, 2): packets and payload by BTH opcode; ``station`` the host that most packets come from or go to, empty where
+    none has an address; ``bins`` (2, n) frame bytes that it sent, and all others, by interval of ``bin_width`` ns from ``first``
+    on; ``problems`` say in words what could not be read; ``pause`` is the silence that ends a burst.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Capture:
     vlans: tuple[int, ...]
     flows: Any
     opcodes: Any
+    station: str
     bins: Any
     bin_width: int
     pause: int
@@ -71,6 +73,17 @@ class Capture:
                     }
                 )  # fmt: skip
         return sorted(out, key=lambda row: -row["bytes"])
+
+    def by_direction(self) -> list[dict[str, Any]]:
+        """Return what ``station`` sent, what it received, and what passed between others: frame bytes, payload and average rate."""
+        found: dict[str, list[int]] = {"sent": [0, 0], "received": [0, 0], "between others": [0, 0]}
+        for sender, receiver, frames, payload, _ in self._pairs():
+            way = "sent" if sender == self.station else "received" if receiver == self.station else "between others"
+            found[way][0] += frames
+            found[way][1] += payload
+        return [{"direction": way, "bytes": frames, "payload_bytes": payload,
+                 "bytes_per_s": frames / self.seconds if self.seconds > 0 else None}
+                for way, (frames, payload) in found.items() if frames]  # fmt: skip
 
     def by_opcode(self) -> list[dict[str, Any]]:
         """Return packets and payload by RDMA operation, most packets first."""
@@ -168,6 +181,7 @@ class Capture:
             "bytes": self.bytes, "payload_bytes": self.payload, "seconds": self.seconds, "first_ns": self.first,
             "cut_packets": self.cut, "malformed_packets": self.malformed, "undecoded_packets": self.undecoded,
             "vlans": list(self.vlans), "problems": list(self.problems), "transports": self.by_transport(),
+            "station": self.station, "directions": self.by_direction(),
             "opcodes": self.by_opcode(), "hosts": self.by_host()[:1000], "flows": list(self.flow_rows(1000)),
             "flow_count": len(self.flows), "burst_pause_ns": self.pause, "guess": self.guess().as_dict(),
         }  # fmt: skip
@@ -195,10 +209,11 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
     notes = Notes()
     slots = np.full(2**12, -1, np.int64)
     flows = np.zeros(2**11, tallies.FLOWS)
-    opcodes, bins = np.zeros((256, 2), np.int64), np.zeros(tallies.BINS, np.int64)
+    opcodes, bins = np.zeros((256, 2), np.int64), np.zeros((2, tallies.BINS), np.int64)
     used, width, start, last = 0, 1000, None, 0
     totals = {"bytes": 0, "payload": 0, "cut": 0, "malformed": 0, "undecoded": 0}
     vlans: set[int] = set()
+    station = None
     for rows in read_capture(path, notes, limit=limit):
         start = int(rows["time"][0]) if start is None else start
         last = max(last, int(rows["time"].max()))
@@ -215,7 +230,9 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
                 flows = np.concatenate([flows, np.zeros(len(flows), tallies.FLOWS)])
                 slots = np.full(2 * len(slots), -1, np.int64)
                 tallies.rehash(slots, flows, used)
-        width = tallies.spread(rows, bins, start, width)
+        station = _busiest(rows) if station is None else station
+        high, low = (station["src_high"], station["src"]) if station is not None else (0, 0)
+        width = tallies.spread(rows, bins, start, width, np.uint64(high), np.uint64(low))
         totals["bytes"] += int(rows["length"].sum(dtype=np.int64))
         totals["payload"] += int(rows["payload"].sum(dtype=np.int64))
         totals["cut"] += int((rows["status"] == CUT).sum())
@@ -229,5 +246,21 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
     return Capture(
         path=str(path), format=notes.format, packets=notes.packets, file_bytes=notes.file_bytes, first=start or 0,
         last=max(last, start or 0), vlans=tuple(sorted(vlans)), flows=flows[:used].copy(), opcodes=opcodes, bins=bins,
+        station="" if station is None else address(station, "src"),
         bin_width=width, pause=pause, problems=tuple(notes.problems), **totals,
     )  # fmt: skip
+
+
+def _busiest(rows: Any) -> Any:
+    """Return an end of a packet as a row of the host that most packets come from or go to, None where none has an address."""
+    of = rows[rows["ip"] != 0]
+    if not len(of):
+        return None
+    keys = ["src_high", "src", "ip", "transport"]
+    sent = of[keys]
+    received = np.zeros_like(sent)
+    for key, of_other in zip(keys, ("dst_high", "dst", "ip", "transport"), strict=True):
+        received[key] = of[of_other]
+    ends = np.concatenate([sent, received])
+    _, first, counts = np.unique(ends[["src_high", "src"]], return_index=True, return_counts=True)
+    return ends[first[np.argmax(counts)]]

@@ -199,20 +199,24 @@ def tally(
 
 
 @njit(cache=True)
-def spread(rows: Any, bins: Any, start: Any, width: Any) -> Any:
-    """Add frame bytes of packets to ``bins`` of ``width`` ns from ``start`` ns; return the width, doubled as needed.
+def spread(rows: Any, bins: Any, start: Any, width: Any, high: Any, low: Any) -> Any:
+    """Add frame bytes of packets to ``bins`` (2, n) of ``width`` ns from ``start`` ns; return the width, doubled as needed.
 
-    Packets before ``start`` count in the first interval.
+    The first row of bins is what the host with address (``high``, ``low``) sent, the second all else. Packets before ``start`` count
+    in the first interval.
     """
+    count = bins.shape[1]
     for k in range(len(rows)):
         after = max(rows[k].time - start, 0)
-        while after // width >= len(bins):
-            half = len(bins) // 2
-            for i in range(half):
-                bins[i] = bins[2 * i] + bins[2 * i + 1]
-            bins[half:] = 0
+        while after // width >= count:
+            half = count // 2
+            for way in range(2):
+                for i in range(half):
+                    bins[way, i] = bins[way, 2 * i] + bins[way, 2 * i + 1]
+                bins[way, half:] = 0
             width *= 2
-        bins[after // width] += rows[k].length
+        way = 0 if rows[k].src == low and rows[k].src_high == high and rows[k].ip != 0 else 1
+        bins[way, after // width] += rows[k].length
     return width
 
 
