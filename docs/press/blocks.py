@@ -116,8 +116,27 @@ def _commands(block: Block, page: Page) -> str:
         status, said = command(line, page.folder)
         if status != int(block.options.get("status", "0")):
             raise Failed(f"{page.name}: tokenwire {line}: status {status}\n{said}")
-        shown.append(f"$ tokenwire {line}\n{_cut(said, block.options, f'{page.name}: tokenwire {line}')}")
+        shown.append(f"$ {_folded(f'tokenwire {line}')}\n{_cut(said, block.options, f'{page.name}: tokenwire {line}')}")
     return "```console\n" + "\n".join(shown) + "\n```"
+
+
+def _folded(line: str, width: int = 78) -> str:
+    """Return a long command over several lines, as a shell takes it.
+
+    >>> print(_folded("tokenwire plan --set plan.tp=4", 20))
+    tokenwire plan \\
+      --set plan.tp=4
+    """
+    if len(line) <= width:
+        return line
+    out = [""]
+    # An option stays with its value.
+    for part in re.split(r" (?=--)", line):
+        if out[-1] and len(out[-1]) + len(part) + 3 > width:
+            out.append(f"  {part}")
+        else:
+            out[-1] = f"{out[-1]} {part}".strip() if len(out) == 1 else f"{out[-1]} {part}"
+    return " \\\n".join(out)
 
 
 def _cut(said: str, options: dict[str, str], where: str) -> str:

@@ -32,9 +32,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     listed = set(_files_of(config.nav or []))
     docs = Path(config.docs_dir)
     found = sorted(path.relative_to(docs).as_posix() for path in docs.glob("*.md"))
-    more = [page for page in found if page not in listed and page != "index.md"]
-    if more and config.nav is not None:
-        config.nav.append({"More": more})
+    more = [page for page in found if page not in listed]
+    measured = [page for page in more if page.startswith(("validat", "measured", "time"))]
+    for title, added in (("Is it true", measured), ("More", [page for page in more if page not in measured])):
+        if added and config.nav is not None:
+            section = next((part[title] for part in config.nav if title in part), None)
+            if section is None:
+                config.nav.append({title: added})
+            else:
+                section.extend(added)
     return config
 
 

@@ -140,3 +140,20 @@ def test_hidden_programs_leave_names_and_no_trace(tmp_path: Path) -> None:
 def test_a_block_inside_an_answer_stays_indented(tmp_path: Path) -> None:
     printed = press.printed("??? question\n    ```python\n    print(three)\n    ```\n", _page(tmp_path))
     assert printed == "??? question\n    ```python\n    print(three)\n    ```\n\n    ```text\n    3\n    ```\n"
+
+
+def test_the_examples_of_the_press_are_right() -> None:
+    import doctest
+
+    assert doctest.testmod(press) == (0, 2)
+
+
+def test_a_long_command_is_folded_between_options(tmp_path: Path) -> None:
+    import subprocess
+
+    line = "tokenwire step " + " ".join(f"--set plan.tp={k} --why {k}" for k in range(12))
+    folded = press._folded(line)
+    assert max(map(len, folded.splitlines())) <= 80
+    # A shell reads it as the line that it was.
+    echoed = subprocess.run(["sh", "-c", f"echo {folded}"], capture_output=True, text=True, check=True).stdout
+    assert echoed.split() == line.split()

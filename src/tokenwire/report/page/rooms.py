@@ -136,7 +136,7 @@ def _links(walk: Walk, _facts: dict[str, Any]) -> Iterator[Drawn]:
     if drawings.drawable(fabric) and len(links):
         load = np.zeros(len(fabric.src), np.int64)
         load[links["link"].to_numpy()] = links["bytes"].to_numpy()
-        yield Drawn(drawings.network(fabric, load), "The fabric: wide and warm lines carry much, thin ones nothing.")
+        yield Drawn(drawings.network(fabric, load), "The fabric: wide and warm lines carry much, thin ones nothing. From a GPU to its NIC go the bytes of that NIC.")
 
 
 def _packet(walk: Walk, facts: dict[str, Any]) -> Iterator[Drawn]:

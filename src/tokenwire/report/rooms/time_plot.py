@@ -85,7 +85,7 @@ def _axis(end: float, scale: float, y: float) -> Iterator[str]:
     for k in range(6):
         x = LEFT + k / 5 * end * scale
         text = format_seconds(k / 5 * end) if k else "0"
-        yield f'<text x="{x:.1f}" y="{y + 14}" text-anchor="middle">{text}</text>'
+        yield f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{"end" if k == 5 else "middle"}">{text}</text>'
 
 
 def _legend(kinds: set[str], y: float) -> Iterator[str]:
