@@ -61,23 +61,6 @@ def test_pipeline_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_context_parallelism_by_hand() -> None:
-    # c = 4, s = 64: 16 tokens a rank; 4 KV heads of 8: keys and values are 16·2·4·8 = 1,024 numbers.
-    # A ring of 3 hops, 4 layers, 4 micro-batches: 48 forward, 48 + 48 backward.
-    arch = llama()
-    ring = operations(arch, plan_of(arch, 4, {"cp": 4})).filter((pl.col("group") == "cp") & (pl.col("op") == "send"))
-    assert ring.select("phase", "count", "elements").rows() == [
-        ("forward", 48, 1024), ("backward", 48, 1024), ("backward", 48, 1024),
-    ]  # fmt: skip
-    gathered = operations(arch, plan_of(arch, 4, {"cp": 4, "cp_comm_type": "all_gather"}))
-    # Keys of the whole sequence: 64·4·8 = 2,048 numbers; keys and values, 16 each.
-    assert _rows(gathered, group="cp", phase="forward") == [("all_gather", 16, 2048, "bf16", 4096)] * 2
-    ulysses = operations(arch, plan_of(arch, 4, {"cp": 4, "cp_comm_type": "a2a"}))
-    # Queries of a rank's tokens: 16·8·8 = 1,024; keys and values half of that (4 heads of 8).
-    sizes = [row[2] for row in _rows(ulysses, group="cp", phase="forward")]
-    assert sizes == [1024, 512, 512, 1024]
-
-
 def test_groups_of_one_are_silent() -> None:
     arch = gpt()
     assert operations(arch, plan_of(arch, 1, {})).is_empty()
@@ -197,18 +180,6 @@ def test_latent_attention_by_hand() -> None:
         ("all_gather", "forward", 1024): 16, ("reduce_scatter", "backward", 1024): 16,
         ("reduce_scatter", "forward", 4096): 16, ("all_gather", "backward", 4096): 16,
     }  # fmt: skip
-
-
-def test_hierarchical_context_parallelism_by_hand() -> None:
-    # c = 4 as 2 · 2: four all_to_alls forward and five backward in pairs of neighbours, one hop round the other pair.
-    arch = llama()
-    options = {"cp": 4, "cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, 2]}
-    plan = plan_of(arch, 4, options)
-    assert (plan.members("cp_a2a", 1).tolist(), plan.members("cp_p2p", 1).tolist()) == ([0, 1], [1, 3])
-    step = operations(arch, plan)
-    assert len(_rows(step, group="cp_a2a", phase="forward")) == 4
-    assert len(_rows(step, group="cp_a2a", phase="backward")) == 5
-    assert _rows(step, group="cp_p2p", phase="forward", op="send") == [("send", 16, 1024, "bf16", 2048)]
 
 
 def test_fp8_parameters_are_gathered_as_bytes() -> None:

@@ -60,6 +60,10 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (llama(5), 4, {"tp": 2, "activation_checkpoint_mode": "full", "early_stop": True}, 4, (0,)),
     (llama(5), 4, {"tp": 2, "activation_checkpoint_mode": "selective"}, 4, (0,)),
     (llama(3), 4, {"tp": 2, "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, 4, (0,)),
+    # Asynchronous: as torchtitan v0.2.2 runs it, and with symmetric memory for the group
+    (L2, 4, {"tp": 2, "enable_async_tensor_parallel": True}, 4, (1,)),
+    (L2, 4, {"tp": 2, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, 4, (1,)),
+    (L2, 4, {"tp": 4, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, 1, (2,)),
     # Pipelines
     (L2, 2, {"pp": 2}, 4, (0, 1)),
     (L8, 8, {"pp": 4}, 8, (0, 2, 7)),

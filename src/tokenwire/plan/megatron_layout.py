@@ -37,7 +37,7 @@ def padded_vocabulary(vocabulary: int, divisible_by: int, tp: int) -> int:
 
 def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
     """Return the plan of ``config`` on ``gpus`` ranks. Raises ``InputError`` for the first rule that is broken."""
-    config, notes = _as_megatron_runs_it(config)
+    config, notes = as_megatron_runs_it(config)
     if arch.mtp_layers and config.mtp_num_layers is None:
         notes.append(f"the model's layers of multi-token prediction are left out: plan.mtp_num_layers = {arch.mtp_layers} has them")
     hold(Choice(config, training, gpus), partial(broken, arch=arch))
@@ -75,7 +75,8 @@ def _data(name: str, size: int, config: MegatronPlan) -> tuple[tuple[str, int], 
     return ((f"{name}_shard", size // instances), (f"{name}_replicate", instances))
 
 
-def _as_megatron_runs_it(config: MegatronPlan) -> tuple[MegatronPlan, list[str]]:
+def as_megatron_runs_it(config: MegatronPlan) -> tuple[MegatronPlan, list[str]]:
+    """Return a section with the options that Megatron changes by itself, and notes that say so."""
     # Megatron-LM, megatron/training/arguments.py, validate_args: options that it changes by itself.
     notes: list[str] = []
     changes: dict[str, object] = {}

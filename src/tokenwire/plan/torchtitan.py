@@ -45,7 +45,9 @@ class TorchtitanPlan(PlanConfig):
     group of their own; ``blocks`` is FSDP2 in its plain form, ``fully_shard`` on each block and on the root, which then
     holds embedding, final norm and head. ``set_requires_gradient_sync`` false is FSDP2's way of accumulating gradients:
     no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline). ``load_balance_coeff`` is that of
-    the model's routers, 0 for none (torchtitan/models/moe/moe.py, MoEArgs).
+    the model's routers, 0 for none (torchtitan/models/moe/moe.py, MoEArgs). ``enable_symm_mem_for_group`` says that somebody calls
+    torch's function of that name for the tensor-parallel group, without which ``enable_async_tensor_parallel`` changes nothing:
+    torchtitan v0.2.2 does not call it, later versions do (pytorch/torchtitan #3869, #4045).
     """
 
     dialect: Literal["torchtitan"] = "torchtitan"
@@ -63,6 +65,7 @@ class TorchtitanPlan(PlanConfig):
     # Tensor parallelism
     disable_loss_parallel: bool = False
     enable_async_tensor_parallel: bool = False
+    enable_symm_mem_for_group: bool = False
 
     # Pipeline parallelism
     pipeline_parallel_schedule: Schedule = "1F1B"
@@ -91,6 +94,11 @@ class TorchtitanPlan(PlanConfig):
         if isinstance(reshard, bool):
             out["fsdp_reshard_after_forward"] = "always" if reshard else "never"
         return out
+
+    @property
+    def joins_products(self) -> bool:
+        """Return whether the compiler joins products with the collectives of tensor parallelism."""
+        return self.tp > 1 and self.enable_async_tensor_parallel and self.enable_symm_mem_for_group
 
     def shard_degree(self, gpus: int) -> int:
         """Return the number of ranks that share a copy of the parameters; -1 stands for all that are left."""

@@ -127,6 +127,11 @@ def _widths(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
             yield Broken("plan", "tp", f"tp must divide the {mixer.kv_heads} KV heads")
         if isinstance(feed, FeedForward) and feed.width % c.tp:
             yield Broken("plan", "tp", f"tp must divide the feed-forward width of {feed.width:,}")
+    if c.joins_products and c.activation_checkpoint_mode != "none":
+        yield Broken("plan", "enable_symm_mem_for_group", "what a compiled block with joined products runs again is not predicted here",
+                     (("plan", "activation_checkpoint_mode"),))  # fmt: skip
+    if c.joins_products and any(isinstance(layer.feed_forward, Experts) for layer in arch.layers):
+        yield Broken("plan", "enable_symm_mem_for_group", "what the compiler joins in blocks with experts is not predicted here")
     if arch.positions == "learned":
         yield Broken("plan", "tp", "its plan for tensor parallelism has no place for learned positions")
 
@@ -202,8 +207,11 @@ def _notes(c: TorchtitanPlan, training: TrainingConfig, arch: Architecture, shar
     fsdp = shard * c.cp > 1
     if not fsdp and (c.tp > 1 or c.pp > 1) and c.param_dtype(training) != "fp32":
         yield "mixed precision needs FSDP here: with tp or pp alone torchtitan computes, and sends, in fp32"
-    if c.enable_async_tensor_parallel:
-        yield "async tensor parallelism sends the same bytes, cut into one copy a rank and overlapped with the products"
+    if c.joins_products:
+        yield "asynchronous tensor parallelism sends the same bytes, each rank fetching from each other one, overlapped with the products"
+    elif c.enable_async_tensor_parallel and c.tp > 1:
+        yield ("enable_async_tensor_parallel changes nothing in torchtitan v0.2.2: nobody enables symmetric memory for the group, so the "
+               "compiler joins nothing (pytorch/torchtitan #3869); enable_symm_mem_for_group = true says that somebody does")  # fmt: skip
     if c.tp > 1 and arch.vocabulary_size % c.tp:
         yield f"the vocabulary of {arch.vocabulary_size:,} does not divide by tp: ranks hold unequal parts; rows are tp rank 0's"
     if c.log_freq > 1:

@@ -8,6 +8,7 @@ v0.2.2, torchtitan/models/llama3/infra/parallelize.py, apply_tp; of the calls: t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tokenwire.model.architecture import Attention, Experts, FeedForward, Mixer
 from tokenwire.plan import Stage
@@ -17,6 +18,7 @@ from tokenwire.step.operation import Op, Operation, Phase
 
 _PLAN = "torchtitan models/llama3/infra/parallelize.py apply_tp"
 _LOSS = "torch distributed/tensor/parallel/loss.py"
+_JOINED = "torch _inductor/fx_passes/micro_pipeline_tp.py; distributed/_symmetric_memory fused_matmul_reduce_scatter"
 _CLIP = "torch nn/utils/clip_grad.py"
 
 
@@ -58,8 +60,7 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
     for count, name in ((mixers, "attention"), (dense, "feed-forward"), (experts, "experts")):
         yield _activation(z, stage, "all_gather", "forward", m * count, f"{name} input", "PrepareModuleInput Shard(1) to Replicate",
                           "heads and channels are cut over ranks, so each needs the whole sequence", count)  # fmt: skip
-        yield _activation(z, stage, "reduce_scatter", "forward", m * count, f"{name} output", "RowwiseParallel to Shard(1)",
-                          "partial sums are added, each rank keeping its part of the sequence", count)  # fmt: skip
+        yield _output(z, stage, m * count, name, count)
         yield _activation(z, stage, "all_gather", "backward", m * count, f"{name} output gradient", "RowwiseParallel to Shard(1)",
                           "the opposite of the forward's reduce_scatter", count)  # fmt: skip
         if name == "experts":
@@ -77,6 +78,17 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
             sums, why = (2, "the whole forward runs again, with the sums after attention and at the block's end")
         yield _activation(z, stage, "reduce_scatter", "backward", m * sums * again, "outputs of blocks that run again",
                           "activation_checkpoint.py apply_ac", why, again)  # fmt: skip
+
+
+def _output(z: Sizes, stage: Stage, count: int, name: str, layers: int) -> Operation:
+    if not z.config.joins_products:
+        return _activation(z, stage, "reduce_scatter", "forward", count, f"{name} output", "RowwiseParallel to Shard(1)",
+                           "partial sums are added, each rank keeping its part of the sequence", layers)  # fmt: skip
+    # Gathers ahead of products are joined too (from two sequences a micro-batch on), but still bring all shards to all; sums over
+    # several products, backward, are not.
+    row = _activation(z, stage, "all_to_all", "forward", count, f"{name} output, joined with its product", "", "the compiler lets each "
+                      "rank compute the part of one rank after the other; that rank fetches it meanwhile and adds up itself", layers)  # fmt: skip
+    return replace(row, source=_JOINED)
 
 
 def checkpointed(z: Sizes, stage: Stage) -> list[int]:
