@@ -113,6 +113,33 @@ def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int |
     return Place(len(members), nodes, -(-len(members) // nodes))
 
 
+class Calls:
+    """The calls of one plan on one cluster: where groups stand and how long calls take, each worked out once."""
+
+    def __init__(self, plan: Plan, facts: ClusterFacts, gpu: Accelerator, slower: Mapping[tuple[str, str, str], float] | None = None) -> None:
+        """``slower`` are factors by (operation, group, phase) of calls that share links with others (``sharing.slowdowns``)."""
+        self.plan, self.facts, self.gpu, self.slower = plan, facts, gpu, slower or {}
+        self._places: dict[tuple[str, int, int | None], Place] = {}
+        self._seconds: dict[tuple[str, int, Place], float] = {}
+
+    def place(self, group: str, stage: int, peer: int | None) -> Place:
+        """Return where the group of the stage's first rank stands."""
+        # Stages that begin at the same place of a node have their groups alike, but for the two ends of a send and the embedding.
+        each, g = self.plan.world // self.plan.pp, self.facts.gpus_per_node
+        alike = stage if peer is not None or group in ("embedding", "pp", "mp") else -1 - stage * each % g
+        key = (group, alike, peer)
+        if key not in self._places:
+            self._places[key] = place_of(self.plan, group, stage, g, peer)
+        return self._places[key]
+
+    def seconds(self, op: str, size: int, place: Place) -> float:
+        """Return the seconds of one call."""
+        key = (op, size, place)
+        if key not in self._seconds:
+            self._seconds[key] = call_seconds(op, size, place, self.facts, self.gpu)
+        return self._seconds[key]
+
+
 @dataclass
 class Said:
     """Seconds of communication of one rank of a stage, by when they are spoken.
@@ -139,32 +166,23 @@ class Said:
 _DATA = ("dp", "fsdp")
 
 
-def said(
-    rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator,
-    slower: Mapping[tuple[str, str, str], float] | None = None,
-) -> Said:  # fmt: skip
-    """Return the seconds of a stage's rows of the step table, spread over chunks by their layers.
-
-    ``slower`` are factors by (operation, group, phase) of calls that share links with others (``sharing.slowdowns``).
-    """
-    out, own = Said(), plan.stages[stage]
+def said(rows: Iterable[Mapping[str, Any]], stage: int, calls: Calls) -> Said:
+    """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
+    out, plan = Said(), calls.plan
+    own, each_micro_batch = plan.stages[stage], _each_micro_batch(plan)
     chunks = [len(chunk) for chunk in own.chunks]
-    places: dict[tuple[str, int | None], Place] = {}
     for row in rows:
         if row["phase"] == "setup" or row["op"] == "recv":
             continue
-        key = (row["group"], row["peer"])
-        if key not in places:
-            places[key] = place_of(plan, row["group"], stage, facts.gpus_per_node, row["peer"])
         who, phase = row["parallelism"], row["phase"]
-        each = call_seconds(row["op"], row["bytes"], places[key], facts, gpu)
-        each *= (slower or {}).get((row["op"], row["group"], phase), 1.0)
-        if places[key].nodes > 1:
+        place = calls.place(row["group"], stage, row["peer"])
+        each = calls.seconds(row["op"], row["bytes"], place) * calls.slower.get((row["op"], row["group"], phase), 1.0)
+        if place.nodes > 1:
             out.across.add("fsdp" if who in _DATA else "tp" if who == "sp" else who)
         out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
         if row["op"] == "send" and row["group"] == "pp":
             out.send = max(out.send, each)
-        elif who in _DATA and (phase in ("forward", "backward") or (phase == "gradients" and _each_micro_batch(plan))):
+        elif who in _DATA and (phase in ("forward", "backward") or (phase == "gradients" and each_micro_batch)):
             when = "forward" if phase == "forward" else "backward"
             _spread(out, chunks, when, "fsdp", each * row["count"] / plan.micro_batches, row)
         elif phase in ("forward", "backward", "data"):

@@ -104,22 +104,33 @@ def chunk_work(
     arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage, chunk: int, attention: AttentionKind = "flash"
 ) -> Work:
     """Return the work of one virtual stage for one micro-batch."""
-    z, out = shapes_of(arch, plan, attention), Work()
-    precision = plan.training.precision
     layers = stage.chunks[chunk]
-    kinds = Counter((arch.layers[i], redo) for i, redo in zip(layers, again(plan.config, layers), strict=True))
-    for (layer, redo), count in kinds.items():
+    kinds: dict[tuple[int, Again], int] = {}  # by identity: comparing layers takes longer than timing them
+    for i, redo in zip(layers, again(plan.config, layers), strict=True):
+        kinds[id(arch.layers[i]), redo] = kinds.get((id(arch.layers[i]), redo), 0) + 1
+    by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
+    ends = (stage.has_embedding and chunk == 0, stage.has_head and chunk == len(stage.chunks) - 1)
+    fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
+    return _work(
+        tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes_of(arch, plan, attention), gpu,
+        plan.training.precision,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _work(
+    kinds: tuple[tuple[tuple[Layer, Again], int], ...], ends: tuple[bool, bool], vocabulary: int, fused: bool, z: Shapes,
+    gpu: Accelerator, precision: str,
+) -> Work:  # fmt: skip
+    """Return the work of layers of these kinds; virtual stages that are alike (most of them) share it."""
+    out = Work()
+    for (layer, redo), count in kinds:
         _add(out, layer_operators(layer, z), gpu, precision, count, redo, layer)
-    if stage.has_embedding and chunk == 0:
-        _add(out, embedding_operators(plan.vocabulary_size, z), gpu, precision, 1)
-    if stage.has_head and _is_last(plan, stage, chunk):
-        fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
-        _add(out, head_operators(plan.vocabulary_size, z, fused), gpu, precision, 1)
+    if ends[0]:
+        _add(out, embedding_operators(vocabulary, z), gpu, precision, 1)
+    if ends[1]:
+        _add(out, head_operators(vocabulary, z, fused), gpu, precision, 1)
     return out
-
-
-def _is_last(plan: Plan, stage: Stage, chunk: int) -> bool:
-    return chunk == len(stage.chunks) - 1
 
 
 def _add(
@@ -160,8 +171,9 @@ def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
     4015263744
     """
     dense = experts = 0
-    for layer, count in Counter(arch.layers[i] for i in stage.layers).items():
-        for tensor in layer_tensors(arch, layer, 0):
+    by_id = {id(arch.layers[i]): arch.layers[i] for i in stage.layers}
+    for which, count in Counter(id(arch.layers[i]) for i in stage.layers).items():
+        for tensor in layer_tensors(arch, by_id[which], 0):
             expert = tensor.part == "experts"
             cut = (plan.ep if expert else 1) * ((plan.etp if expert else plan.tp) if tensor.split_dim is not None else 1)
             if expert:

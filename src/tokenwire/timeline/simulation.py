@@ -81,14 +81,11 @@ def play(
     for x in graph.sorted:
         r = rank[x]
         start = free[r]
-        y = one[x]
-        if y >= 0:
-            come = ended[y] if rank[y] == r else ended[y] + send
-            start = max(start, come)
-            y = two[x]
+        for y in (one[x], two[x]):
             if y >= 0:
                 come = ended[y] if rank[y] == r else ended[y] + send
-                start = max(start, come)
+                if come > start:  # max() takes three times as long
+                    start = come
         started[x] = start
         ended[x] = end = start + spent[x]
         free[r] = end if holds is None else end + holds[x]

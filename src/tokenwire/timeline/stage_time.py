@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
-from tokenwire.timeline.communication import Said, said
+from tokenwire.timeline.communication import Calls, Said, said
 from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
 from tokenwire.timeline.overlap import Flags, exposed, waits
 
@@ -82,12 +81,13 @@ class Load:
 
 
 def load(
-    arch: Architecture, plan: Plan, rows: Iterable[Mapping[str, Any]], stage: Stage, facts: ClusterFacts, gpu: Accelerator,
-    flag: Flags, attention: AttentionKind, slower: float, shared: Mapping[tuple[str, str, str], float] | None = None,
+    arch: Architecture, rows: Iterable[Mapping[str, Any]], stage: Stage, calls: Calls, flag: Flags, attention: AttentionKind,
+    slower: float,
 ) -> Load:  # fmt: skip
-    """Return what a stage has to do; ``rows`` are its rows of the step table, ``shared`` as in ``communication.said``."""
+    """Return what a stage has to do; ``rows`` are its rows of the step table."""
+    plan, gpu = calls.plan, calls.gpu
     works = tuple(chunk_work(arch, plan, gpu, stage, chunk, attention) for chunk in range(len(stage.chunks)))
-    spoken = said(rows, plan, stage.index, facts, gpu, shared)
+    spoken = said(rows, stage.index, calls)
     waiting = tuple(_waits(work, spoken, stage, chunk, flag, plan, gpu) for chunk, work in enumerate(works))
     first = works[0].forward * slower + sum(waiting[0]["forward"].values())
     last = works[0].backward * slower + sum(waiting[0]["backward"].values())

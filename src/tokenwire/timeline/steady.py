@@ -28,22 +28,20 @@ def period(name: str, ranks: int, group: int | None) -> int:
 
 
 def enough(name: str, ranks: int, micro_batches: int, group: int | None) -> Iterator[int]:
-    """Yield numbers of micro-batches to try, each twice the one before, that end as the whole step does.
+    """Yield numbers of micro-batches to try, each half as much again as the one before, that end as the whole step does.
 
     >>> list(enough("1f1b", 4, 1000, None))[:3], list(enough("gpipe", 4, 1000, None))
-    ([16, 32, 64], [])
+    ([20, 30, 45], [])
     """
     if name not in PERIODS:
         return
     P = period(name, ranks, group)
     if P > 1 and micro_batches % P:
         return
-    fewer = 4 * max(ranks, P)
-    fewer -= (fewer - micro_batches) % P
-    while 2 * fewer < micro_batches:
-        yield fewer
-        fewer *= 2
-        fewer -= (fewer - micro_batches) % P
+    fewer = 5 * max(ranks, P)
+    while 4 * fewer <= 3 * micro_batches:
+        yield fewer - (fewer - micro_batches) % P
+        fewer += fewer // 2
 
 
 def growth(graph: Order, started: Sequence[float], name: str, ranks: int, group: int | None) -> float | None:

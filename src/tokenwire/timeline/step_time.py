@@ -20,6 +20,7 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.timeline.accelerator import Accelerator, accelerator
 from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
+from tokenwire.timeline.communication import Calls
 from tokenwire.timeline.compute import AttentionKind
 from tokenwire.timeline.derivation import figures, notes
 from tokenwire.timeline.jitter import Jitter, jitter
@@ -116,9 +117,8 @@ def step_time(
     gpu = gpu or _gpu(arch, plan, facts, setting)
     slower, by_stage = _slower(plan, slow or {}), _by_stage(rows, plan)
     flag, name, m = flags(plan.config), schedule_of(plan), plan.micro_batches
-    loads = tuple(
-        load(arch, plan, by_stage[s.index], s, facts, gpu, flag, attention, slower.get(s.index, 1.0), shared) for s in plan.stages
-    )  # fmt: skip
+    calls = Calls(plan, facts, gpu, shared)
+    loads = tuple(load(arch, by_stage[s.index], s, calls, flag, attention, slower.get(s.index, 1.0)) for s in plan.stages)
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)
     group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) if name == "interleaved-1f1b" else None
