@@ -90,7 +90,9 @@ def test_nccl_topology(tmp_path: Path) -> None:
     fabric = read(tmp_path, XML, "topo.xml", nodes=4)
     assert (fabric.world, fabric.gpus_per_node, fabric.nic_rate, fabric.facts.domain_rate) == (8, 2, 50e9, 450e9)
     assert fabric.facts.gpu == "H100"
-    assert named(fabric, 0, 2) == ["nic0>leaf0", "leaf0>nic2"]
+    # Both ports are of one card below the GPUs' switch.
+    out, back = ["gpu0>pcie0", "pcie0>pcie1", "pcie1>nic0"], ["nic2>pcie3", "pcie3>pcie2", "pcie2>gpu2"]
+    assert named(fabric, 0, 2) == [*out, "nic0>leaf0", "leaf0>nic2", *back]
     plain = XML.replace("nvlink", "other")
     assert read(tmp_path, plain, "topo.xml", nodes=4).facts.domain == "pcie"
 

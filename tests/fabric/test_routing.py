@@ -219,3 +219,14 @@ def test_the_same_with_other_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clos_routes, "_BLOCK", 100)
     for routing, load in zip(SHORTEST, wanted, strict=True):
         assert np.array_equal(ways(cluster(routing=routing, queue_pairs=2), src, dst, size).link_bytes, load)
+
+
+@pytest.mark.parametrize("routing", SHORTEST)
+@pytest.mark.parametrize("preset", ["leonardo", "hyperx", "dragonfly", "dgx-h100-superpod"])
+def test_gpus_of_a_node_meet_inside_it(preset: str, routing: str) -> None:
+    fabric = build(ClusterConfig(preset=preset, nodes=24, routing=routing))
+    g = fabric.gpus_per_node
+    src, dst = (x.reshape(-1) for x in np.meshgrid(np.arange(g), np.arange(g)))
+    load = ways(fabric, src, dst, np.full(src.size, 1000)).link_bytes
+    assert load[fabric.tier != TIERS.index("nvlink")].sum() == 0
+    assert load.sum() == 2 * 1000 * g * (g - 1)

@@ -61,7 +61,8 @@ def hosts(facts: ClusterFacts, leaves: int) -> tuple[list[tuple[str, int]], list
     kinds = [("gpu", N * g), ("nic", N * k), ("nvswitch" if inside == "nvlink" else "pcie", N if domain else 0), ("leaf", leaves)]
     nic0, switch0, leaf0 = (int(x) for x in np.cumsum([count for _, count in kinds])[:3])
     gpu, nic = np.arange(N * g, dtype=np.int64), np.arange(N * k, dtype=np.int64)
-    cables = [Cables(nic0 + nic, leaf0 + nic // k // facts.nodes_per_unit, facts.nic_rate, facts.link_latency, "leaf")]
+    # Out by a NIC and in by one is as long as twice NVLink: GPUs of a node meet inside it.
+    cables = [Cables(nic0 + nic, leaf0 + nic // k // facts.nodes_per_unit, facts.nic_rate, facts.link_latency, "leaf", length=2)]
     if domain:
         cables.insert(0, Cables(gpu, switch0 + gpu // g, facts.domain_rate, facts.domain_latency, inside))
     return kinds, cables, leaf0, nic0 + gpu // g * k + gpu % g * k // g

@@ -35,4 +35,9 @@ def build(config: ClusterConfig) -> Fabric:
                          rule="takes detours over a third group, which dragonfly, HyperX and torus have")  # fmt: skip
     module, name = TOPOLOGIES[facts.topology]
     make: Callable[[str, ClusterFacts], Fabric] = getattr(import_module(module), name)
-    return make(config.file or config.preset, facts)
+    name = config.file or config.preset
+    if config.file and config.file.lower().endswith(".xml"):
+        from tokenwire.fabric.pcie import build_with_node
+
+        return build_with_node(config.file, lambda told: make(name, told), facts)
+    return make(name, facts)

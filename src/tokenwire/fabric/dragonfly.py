@@ -26,7 +26,7 @@ def global_cables(groups: int, routers: int, links: int) -> tuple[Ints, Ints]:
     """Return the cables between groups once each, as their two routers (numbered through the groups).
 
     >>> [ends.tolist() for ends in global_cables(3, 2, 1)]      # 3 groups of 2 routers of a link: a triangle
-    [[0, 1, 3], [3, 4, 4]]
+    [[0, 1, 2], [3, 4, 5]]
     """
     first, second = np.triu_indices(groups, 1)
     each = routers * links // max(groups - 1, 1)  # links of each pair of groups

@@ -17,6 +17,7 @@ from tokenwire.fabric.choice import Choice
 from tokenwire.fabric.fabric import Fabric, Floats, Ints, Parts, Router, Routes, packed
 from tokenwire.fabric.graph import GraphRouter, graph
 from tokenwire.fabric.own import own_graph
+from tokenwire.fabric.pcie import OverPcie, over_pcie
 from tokenwire.fabric.ways import expanded
 
 
@@ -130,6 +131,9 @@ def _ends(fabric: Fabric, name: str) -> tuple[str, str, str]:
 
 def without(fabric: Fabric, failed: Sequence[str]) -> Fabric:
     """Return the fabric with the named devices and links failed; see ``Fabric.without``."""
+    if isinstance(fabric.router, OverPcie):
+        # What fails is of the network; the nodes are as they were.
+        return replace(over_pcie(without(fabric.router.base, failed), fabric.router.tree), facts=fabric.facts)
     names = (*fabric.failed, *failed)
     dead = failed_links(fabric, names)
     alive = np.flatnonzero(~dead)

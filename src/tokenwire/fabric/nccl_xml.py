@@ -30,9 +30,7 @@ GPU_OF = {70: "V100", 80: "A100", 86: "A40", 89: "L40S", 90: "H100", 100: "B200"
 def node_facts(path: str) -> dict[str, Any]:
     """Return what the file says of a node, as values of ``ClusterFacts``. Raises ``InputError`` for another file."""
     where = f"topology file {path!r}"
-    root = read_xml(read_limited(path, limit=LIMIT, what="topology file"), where)
-    if root.name != "system":
-        raise InputError(where, rule=f"is not NCCL's topology (its root is <{root.name[:40]}>, not <system>)")
+    root = read_system(path)
     gpus = [(pci, one) for pci, one in _below(root, None) if one.name == "gpu"]
     ports = {(one.attributes.get("dev", ""), one.attributes.get("name", ""), one.attributes.get("port", "")): one
              for _, one in _below(root, None) if one.name == "net"}  # fmt: skip
@@ -58,20 +56,29 @@ def node_facts(path: str) -> dict[str, Any]:
     return out
 
 
+def read_system(path: str) -> Element:
+    """Return the root of the file. Raises ``InputError`` for a file that is not NCCL's topology."""
+    where = f"topology file {path!r}"
+    root = read_xml(read_limited(path, limit=LIMIT, what="topology file"), where)
+    if root.name != "system":
+        raise InputError(where, rule=f"is not NCCL's topology (its root is <{root.name[:40]}>, not <system>)")
+    return root
+
+
 def _domain(gpus: list[tuple[Element | None, Element]], sm: int, where: str) -> dict[str, Any]:
     links = [sum(_number(one, "count", where) for one in gpu.children if one.name == "nvlink") for _, gpu in gpus]
     if len(gpus) == 1:
         return {"domain": "none"}
     if min(links) > 0:
         return {"domain": "nvlink", "domain_rate": min(links) * (50e9 if sm >= 100 else 25e9)}
-    rates = [_pci_rate(pci) for pci, _ in gpus]
+    rates = [pci_rate(pci) for pci, _ in gpus]
     return {"domain": "pcie", "domain_rate": min(rates)}
 
 
-def _pci_rate(pci: Element | None) -> float:
+def pci_rate(pci: Element | None) -> float:
     """Return the bytes/s of a PCIe link: lanes times transfers a second, a bit each, less the line code.
 
-    >>> round(_pci_rate(Element("pci", {"link_speed": "16.0 GT/s PCIe", "link_width": "16"})) / 1e9, 1)
+    >>> round(pci_rate(Element("pci", {"link_speed": "16.0 GT/s PCIe", "link_width": "16"})) / 1e9, 1)
     31.5
     """
     attributes = pci.attributes if pci is not None else {}
