@@ -51,9 +51,9 @@ def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
     yield saved(frame, "router", "router: scores and probabilities of the experts", f"3·{size}·T'·n", 3 * size * T1 * x.count, SOURCE, n=x.count)
     yield saved(frame, "experts in", "experts: their rows", "R·h·e", R * inner * e, SOURCE, R=R, h=inner)
     yield saved(frame, "experts", "experts: input of the activation", f"{lanes}·R·f/etp·e", lanes * R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
-    if x.gated and not frame.software.bias_activation_fusion:
+    if x.gated and not frame.fused_activation:
         yield saved(frame, "expert act", "experts: activation before it is multiplied", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
-    if not (x.gated and frame.software.bias_activation_fusion):
+    if not (x.gated and frame.fused_activation):
         # Only the fused gated activation multiplies by the router's probabilities without keeping its result (mlp.py, forward).
         yield saved(frame, "expert act", "experts: activation before the router's weights", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
     yield saved(frame, "expert act", "experts: input of the down-projection", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)

@@ -35,6 +35,11 @@ class Frame:
         return int(ITEM_BYTES["bf16" if precision == "fp8" else precision])
 
     @property
+    def fused_activation(self) -> bool:
+        """Return whether activation and product with the gate are one kernel that keeps its input only."""
+        return self.dialect == "megatron" and self.software.bias_activation_fusion
+
+    @property
     def fp8(self) -> bool:
         """Return whether products run in fp8."""
         return self.software.fp8 or self.plan.training.precision == "fp8"

@@ -3,7 +3,7 @@
 Logits are T·V'/t numbers in the activation's dtype. Megatron's vocabulary-parallel cross entropy turns them to fp32, makes
 the softmax in place and keeps it for the backward (megatron-core 0.16.1, tensor_parallel/cross_entropy.py); fused natively
 (fusions/fused_cross_entropy.py) one more fp32 copy stands for a moment; Transformer Engine's kernel writes gradients over the
-logits (transformer_engine/pytorch/triton/cross_entropy.py). torch's own cross entropy: fp32 logits and their log-softmax.
+logits (transformer_engine/pytorch/triton/cross_entropy.py). torch's own cross entropy keeps the log-softmax in fp32 and has two gradients of that size beside it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ def embedding(frame: Frame, stage: Stage, micro_batches: int) -> Iterator[Part]:
 def logits_bytes(frame: Frame) -> tuple[int, str]:
     """Return the bytes of one logit at the loss, and why."""
     e = frame.item
+    if frame.dialect != "megatron" and frame.plan.tp > 1 and not frame.option("disable_loss_parallel", True):
+        # torch/distributed/tensor/parallel/loss.py, _log_softmax
+        return e + 12, "logits, in fp32, less their maximum, and their exponentials"
     if frame.dialect != "megatron":
-        return e + 8, "logits, in fp32, and their log-softmax"
+        return 12, "log-softmax of the logits, the gradient of the loss and that of the logits, in fp32"
     if not frame.option("cross_entropy_loss_fusion"):
         return e + 4 if e < 4 else 4, "logits and their softmax in fp32"
     if frame.option("cross_entropy_fusion_impl") == "te":
@@ -66,7 +69,10 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
                          source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
     each, why = logits_bytes(frame)
     logits = frame.tokens * plan.vocabulary_size // plan.tp
-    yield frame.part("head", why, f"{each}·T·V'/t", logits * each, moments=("loss",), source=CROSS_ENTROPY)
+    if frame.option("disable_loss_parallel"):
+        logits *= plan.tp
+    source = CROSS_ENTROPY if frame.dialect == "megatron" else "torch 2.13, torch/nn/functional.py, cross_entropy"
+    yield frame.part("head", why, f"{each}·T·V'/t", logits * each, moments=("loss",), source=source)
     if frame.software.defer_embedding_wgrad_compute:
         held = plan.micro_batches - 1
         held = min(held, frame.software.wgrad_deferral_limit or held)

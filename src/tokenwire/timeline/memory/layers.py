@@ -42,10 +42,11 @@ class LayerActivations:
 
 def layer_activations(frame: Frame, layer: Layer) -> LayerActivations:
     """Return what a layer keeps of one micro-batch without recomputation of all of it; ``selective`` is taken off."""
-    return LayerActivations(tuple(_without(frame, layer, tuple(_layer(frame, layer)))))
+    return LayerActivations(tuple(_without(frame, layer, tuple(everything(frame, layer)))))
 
 
-def _layer(frame: Frame, layer: Layer) -> Iterator[Saved]:
+def everything(frame: Frame, layer: Layer) -> Iterator[Saved]:
+    """Yield what a layer keeps where nothing is recomputed."""
     if layer.mixer is not None:
         yield from _norm(frame, "input norm")
         yield from _mixer(frame, layer)
@@ -64,7 +65,12 @@ def _norm(frame: Frame, name: str) -> Iterator[Saved]:
     numbers = 4 if frame.arch.norm.kind == "rms" else 8
     yield saved(frame, "norm", f"{name}: its input, the residual", "T'·h·e", frame.residual, KORTHIKANTI)
     yield saved(frame, "norm", f"{name}: statistics", f"{numbers}·T'", numbers * frame.outside, f"{_ENGINE}/module/layernorm_linear.py")
-    yield saved(frame, "norm out", f"{name}: its output, input of the products", "T'·h·e", frame.residual, KORTHIKANTI)
+    if frame.dialect == "megatron":
+        yield saved(frame, "norm out", f"{name}: its output, input of the products", "T'·h·e", frame.residual, KORTHIKANTI)
+    else:
+        # torch's tensor parallelism keeps the gathered input of the products.
+        size = frame.tokens * frame.arch.hidden_size * frame.item
+        yield saved(frame, "norm out", f"{name}: its output, input of the products", "T·h·e", size, "torch 2.13, torch/distributed/tensor/parallel")
 
 
 def _dropout(frame: Frame, name: str) -> Iterator[Saved]:
@@ -116,7 +122,7 @@ def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
     if frame.plan.cp > 1 and "a2a" in str(frame.option("cp_comm_type", "")):
         yield saved(frame, "core", "output before heads and sequence change places again", "T·w/t·e", T * width // t * e,
                     f"{_ENGINE}/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", w=width)  # fmt: skip
-    if how == "flash" and b > 1:
+    if how == "flash" and b > 1 and frame.dialect == "megatron":
         # With one sequence a micro-batch both layouts are the same memory.
         yield saved(frame, "core", "output as FlashAttention lays it out, before it is put in order again", "T·w/t·e",
                     T * width // t * e, f"{_ENGINE}/attention/dot_product_attention/backends.py, FlashAttention", w=width)  # fmt: skip
@@ -155,7 +161,7 @@ def feed_forward(frame: Frame, f: FeedForward, name: str) -> Iterator[Saved]:
         # The square of a ReLU needs the ReLU's result only, which stands below.
         yield saved(frame, kind, f"{name}: input of the activation", f"{lanes}·T·f/t·e" if f.gated else "T·f/t·e",
                     lanes * T * f.width // t * e, KORTHIKANTI, **more)  # fmt: skip
-    extra = f.activation == "relu2" or (f.gated and not frame.software.bias_activation_fusion)
+    extra = f.activation == "relu2" or (f.gated and not frame.fused_activation)
     if extra:
         yield saved(frame, kind, f"{name}: activation before it is multiplied", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
     yield saved(frame, kind, f"{name}: input of the down-projection", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
@@ -163,6 +169,9 @@ def feed_forward(frame: Frame, f: FeedForward, name: str) -> Iterator[Saved]:
 
 def _without(frame: Frame, layer: Layer, all_saved: tuple[Saved, ...]) -> Iterator[Saved]:
     """Yield what selective recomputation leaves (megatron-core 0.16.1, TransformerConfig.recompute_modules)."""
+    if frame.option("activation_checkpoint_mode") == "selective" and frame.option("selective_ac_option") == "op":
+        yield from _by_operator(frame, layer)
+        return
     if frame.option("recompute_granularity") != "selective":
         yield from all_saved
         return
@@ -178,6 +187,24 @@ def _without(frame: Frame, layer: Layer, all_saved: tuple[Saved, ...]) -> Iterat
     for one in all_saved:
         if one.kind not in gone:
             yield one
+
+
+def _by_operator(frame: Frame, layer: Layer) -> Iterator[Saved]:
+    # Every second product is kept, and attention's output; of queries, keys, values, output, gate, up, down: 1, 3, 5, 7.
+    t, T, e, source = frame.plan.tp, frame.tokens, frame.item, "torchtitan v0.2.2, torchtitan/distributed/activation_checkpoint.py"
+    yield saved(frame, "input", "the layer's input", "T'·h·e", frame.residual, source)
+    if isinstance(layer.mixer, Attention):
+        a = layer.mixer
+        q, v = a.heads * a.head_dim, a.kv_heads * (a.value_head_dim or a.head_dim)
+        yield saved(frame, "qkv", "queries and values", "T·w/t·e", T * (q + v) // t * e, source, w=q + v)
+        yield saved(frame, "core", "attention's output, sums of the softmax", "T·w/t·e+4·T·a/t", T * q // t * e + 4 * T * a.heads // t, source,
+                    w=q, a=a.heads)  # fmt: skip
+    if isinstance(layer.feed_forward, FeedForward):
+        f, h = layer.feed_forward.width, frame.arch.hidden_size
+        lanes = f // t + h if layer.feed_forward.gated else f // t
+        yield saved(frame, "mlp", "results of the first product and of the down-projection", "T·w·e", T * lanes * e, source, w=lanes)
+    elif isinstance(layer.feed_forward, Experts):
+        yield from experts(frame, layer.feed_forward)
 
 
 def layer_input(frame: Frame) -> int:

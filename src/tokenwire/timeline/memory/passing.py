@@ -10,7 +10,7 @@ from tokenwire.plan import Stage
 from tokenwire.timeline.memory.experts import SOURCE as EXPERTS
 from tokenwire.timeline.memory.experts import dispatching, rows
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.layers import layer_activations, layer_input
+from tokenwire.timeline.memory.layers import everything, layer_activations, layer_input
 from tokenwire.timeline.memory.part import STANDING, Part
 from tokenwire.timeline.memory.saved import Saved
 
@@ -21,8 +21,11 @@ def recomputed(frame: Frame, chunk: tuple[int, ...]) -> tuple[int, ...]:
         if frame.option("recompute_method") == "block":
             return chunk[: frame.option("recompute_num_layers") or 0]
         return chunk
-    if frame.option("activation_checkpointing", False) or frame.option("activation_checkpoint_mode") == "full":
+    mode, every = frame.option("activation_checkpoint_mode"), str(frame.option("selective_ac_option", "op"))
+    if frame.option("activation_checkpointing", False) or mode == "full":
         return chunk
+    if mode == "selective" and every.isdigit():
+        return chunk[int(every) - 1 :: int(every)]
     return ()
 
 
@@ -57,9 +60,9 @@ def passing(frame: Frame, stage: Stage) -> Iterator[Part]:
         size, formula = dispatching(frame, layer.feed_forward)
         yield frame.part("activations", "rows of the experts on their way back", formula, size, moments=("forward",),
                          more={"R": rows(frame, layer.feed_forward) // frame.plan.etp}, source=EXPERTS)  # fmt: skip
-    if recomputed(frame, stage.chunks[-1]):
+    if recomputed(frame, stage.chunks[-1]) or frame.option("activation_checkpoint_mode") == "selective":
         group = frame.option("recompute_num_layers") or 1 if frame.option("recompute_method") == "uniform" else 1
-        again = group * (layer_activations(frame, layer).total - layer_input(frame))
+        again = group * (sum(one.size for one in everything(frame, layer)) - layer_input(frame))
         yield frame.part("activations", "a layer that is recomputed", f"{group}·layer", again, moments=("backward",),
                          source="Korthikanti et al. 2022, section 5")  # fmt: skip
     width, tokens, lanes = _widest(frame, layer)

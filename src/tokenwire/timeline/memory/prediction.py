@@ -12,6 +12,7 @@ from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.memory.buffers import buffers, placeholders, workspaces
 from tokenwire.timeline.memory.flight import in_flight
 from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.gathered import gathered
 from tokenwire.timeline.memory.head import embedding, head, next_tokens
 from tokenwire.timeline.memory.part import AT_HEAD, AWAY_FROM_HEAD, MOMENTS, STANDING, Moment, Part
 from tokenwire.timeline.memory.passing import activations, passing
@@ -136,5 +137,6 @@ def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
     yield from next_tokens(frame, stage)
     yield from passing(frame, stage)
     yield from buffers(frame, stage)
+    yield from gathered(frame, stage)
     yield from placeholders(frame, stage)
     yield from workspaces(frame, stage)

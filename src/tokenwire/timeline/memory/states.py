@@ -4,7 +4,7 @@ Mixed-precision Adam keeps a master copy and two moments in fp32 for each parame
 section 3.1). Megatron: parameters and gradients stand in one buffer each where the distributed optimizer is used, and
 tensor by tensor otherwise; with fp16 the optimizer's fp32 copy of gradients lives from its step until gradients are
 zeroed (megatron-core 0.16.1, distributed/param_and_grad_buffer.py; optimizer/optimizer.py; optimizer/distrib_optimizer.py).
-torchtitan and FSDP: everything in fp32, sharded. DDP: everything in fp32 on every rank, with buckets beside the gradients.
+Other frameworks: ``torch_states``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tokenwire.plan import Stage
 from tokenwire.timeline.memory.allocator import counted, rounded
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.part import Part
+from tokenwire.timeline.memory.torch_states import MOMENTS_OF, torch_states
 
 SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandari et al. 2020, section 3.1"
-_MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
 
 
 PRODUCTS = ("mixer", "feed_forward", "shared_experts", "experts", "mtp")
@@ -88,17 +88,14 @@ def local_elements(frame: Frame, tensor: Tensor) -> int:
 def states(frame: Frame, stage: Stage) -> Iterator[Part]:
     """Yield weights, gradients and optimizer state of a rank of a stage, dense parameters and experts apart."""
     for part in held(frame, stage):
-        if frame.dialect == "megatron":
-            yield from _megatron(frame, part)
-        else:
-            yield from _others(frame, part)
+        yield from _megatron(frame, part) if frame.dialect == "megatron" else torch_states(frame, part.name, part.total)
 
 
 def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     training, plan = frame.plan.training, frame.plan
     cut = plan.config.sharding(plan, expert=part.name == "experts")
     sharded = frame.option("use_distributed_optimizer", False)
-    gradient, moments = int(cut.gradient_bytes), _MOMENTS[training.optimizer]
+    gradient, moments = int(cut.gradient_bytes), MOMENTS_OF[training.optimizer]
     P, N = part.total, cut.optimizer
     more = {"P": P, "N": N}
     expandable = frame.software.expandable_segments
@@ -135,23 +132,3 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
 
 def _state(frame: Frame, kind: str, what: str, formula: str, size: int, more: dict[str, int]) -> Part:
     return frame.part(kind, what, formula, size, more=more, source=SOURCE)  # type: ignore[arg-type]
-
-
-def _others(frame: Frame, part: Held) -> Iterator[Part]:
-    plan, training, P = frame.plan, frame.plan.training, part.total
-    cut = plan.config.sharding(plan, expert=part.name == "experts")
-    moments = _MOMENTS[training.optimizer]
-    # DeepSpeed keeps 16-bit parameters and a master copy; torchtitan and DDP keep fp32 parameters and no copy.
-    copy = 4 if frame.dialect == "deepspeed" and training.precision != "fp32" else 0
-    weight = frame.item if copy else 4
-    if frame.dialect == "ddp" and frame.option("parameter_dtype") != "float32":
-        weight = 2
-    gradient = int(cut.gradient_bytes)
-    source = {"torchtitan": "torch 2.13, torch/distributed/fsdp/_fully_shard", "deepspeed": "Rajbhandari et al. 2020, section 3",
-              "ddp": "torch 2.13, torch/nn/parallel/distributed.py"}.get(frame.dialect, "")  # fmt: skip
-    for kind, bytes_, n in (("weights", weight, cut.weights), ("gradients", gradient, cut.gradients),
-                            ("optimizer", 4 * moments + copy, cut.optimizer)):  # fmt: skip
-        formula = f"{bytes_}·P/N" if n > 1 else f"{bytes_}·P"
-        yield frame.part(kind, f"{kind}, {part.name}", formula, bytes_ * P / n, more={"P": P, "N": n}, source=source)  # type: ignore[arg-type]
-    if frame.dialect == "ddp" and not frame.option("gradient_as_bucket_view"):
-        yield frame.part("buffers", "gradient buckets", f"{gradient}·P", gradient * P, more={"P": P}, source=source)

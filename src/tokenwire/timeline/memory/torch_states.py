@@ -1,0 +1,48 @@
+"""Weights, gradients and optimizer state of torch's own frameworks and DeepSpeed.
+
+torchtitan and FSDP2: everything in fp32, sharded; gradients are none from the start of a step until their layer has gone
+backward. DDP: everything on every rank, with buckets beside the gradients. DeepSpeed: 16-bit parameters and a master copy, cut
+by the stage of ZeRO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
+
+MOMENTS_OF = {"adamw": 2, "adam": 2, "sgd": 1}
+"""Moments that an optimizer keeps of each parameter."""
+SOURCES = {
+    "torchtitan": "torch 2.13, torch/distributed/fsdp/_fully_shard", "deepspeed": "Rajbhandari et al. 2020, section 3",
+    "ddp": "torch 2.13, torch/nn/parallel/distributed.py",
+}  # fmt: skip
+STEPPING: tuple[Moment, ...] = ("between", "optimizer")
+
+
+def torch_states(frame: Frame, name: str, elements: int) -> Iterator[Part]:
+    """Yield what a rank keeps of ``elements`` parameters (those of tensor parallelism and experts cut already)."""
+    plan, training, P = frame.plan, frame.plan.training, elements
+    cut = plan.config.sharding(plan, expert=name == "experts")
+    # DeepSpeed keeps 16-bit parameters and a master copy; torchtitan and DDP keep fp32 parameters and no copy.
+    copy = 4 if frame.dialect == "deepspeed" and training.precision != "fp32" else 0
+    weight, gradient = frame.item if copy else 4, int(cut.gradient_bytes)
+    if frame.dialect == "ddp" and frame.option("parameter_dtype") != "float32":
+        weight = 2
+    source = SOURCES[frame.dialect]
+    # Gradients are set to none before a step: at its first loss none stands, of several micro-batches those of the earlier.
+    held = ALWAYS if plan.micro_batches > 1 or frame.dialect == "deepspeed" else STEPPING
+    sizes: tuple[tuple[Kind, int, int, tuple[Moment, ...]], ...] = (
+        ("weights", weight, cut.weights, ALWAYS), ("gradients", gradient, cut.gradients, held),
+        ("optimizer", weight * MOMENTS_OF[training.optimizer] if frame.dialect == "ddp" else 4 * MOMENTS_OF[training.optimizer] + copy,
+         cut.optimizer, ALWAYS),
+    )  # fmt: skip
+    for kind, each, n, moments in sizes:
+        formula = f"{each}·P/N" if n > 1 else f"{each}·P"
+        yield frame.part(kind, f"{kind}, {name}", formula, each * P / n, more={"P": P, "N": n}, moments=moments, source=source)
+    if frame.dialect == "ddp":
+        if not frame.option("gradient_as_bucket_view") and plan.dp > 1:
+            yield frame.part("buffers", "gradient buckets", f"{gradient}·P", gradient * P, more={"P": P}, source=source)
+        yield frame.part("optimizer", "roots of the second moments, as all tensors step together", f"{weight}·P", weight * P, more={"P": P},
+                         moments=("optimizer",), source="torch 2.13, torch/optim/adam.py, _multi_tensor_adam")  # fmt: skip
