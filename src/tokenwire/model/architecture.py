@@ -10,6 +10,7 @@ Symbols: h hidden, L layers, V vocabulary, a heads, g KV heads, d head dim, f fe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
@@ -164,6 +165,11 @@ class Architecture:
     # Extra next-token-prediction layers (DeepSeek V3's MTP), trained but not counted by Hugging Face.
     mtp_layers: int = 0
     rope_theta: float = 10_000.0
+
+    @cached_property
+    def kinds(self) -> tuple[Layer, ...]:
+        """Return the layers that differ, each once, in the order in which they first come."""
+        return tuple(dict.fromkeys(self.layers))
 
 
 Split = Literal["column", "row", "vocabulary", "replicated"]

@@ -20,7 +20,7 @@ from tokenwire.model.architecture import (
     StateSpace,
 )
 from tokenwire.plan.megatron import MegatronPlan
-from tokenwire.plan.megatron_stages import chunk_sizes, layers_of_ranks
+from tokenwire.plan.megatron_stages import chunk_sizes
 from tokenwire.plan.rules import Broken, Choice
 
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
@@ -35,7 +35,7 @@ def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Bro
     yield from _positions(choice, arch)
     if c.cp > 1:
         yield from _context(c, arch)
-    if any(isinstance(layer.feed_forward, Experts) for layer in arch.layers):
+    if any(isinstance(layer.feed_forward, Experts) for layer in arch.kinds):
         yield from _experts(c, arch)
     yield from _fp8(choice, c, arch)
     if c.tp_comm_overlap and not c.sequence_parallel:
@@ -54,8 +54,6 @@ def _recomputation(choice: Choice, c: MegatronPlan, arch: Architecture) -> Itera
         missing = "recompute_method" if c.recompute_method is None else "recompute_num_layers"
         yield Broken("plan", "recompute_granularity", f"full recomputation needs {missing}", (("plan", missing),))
     elif c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers:
-        if c.pipeline_model_parallel_layout is None and layers_of_ranks(c, len(arch.layers)) is None:
-            return  # Layers that pp does not divide: a rule of its own says so.
         for count in dict.fromkeys(size for rank in chunk_sizes(c, len(arch.layers)) for size in rank):
             if count % c.recompute_num_layers:
                 yield Broken("plan", "recompute_num_layers", f"uniform recomputation goes by whole groups: it must divide "
@@ -77,7 +75,7 @@ def _selective(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[
     known = tuple(name for name in c.recompute_modules if name in MODULES) or ("core_attn",)
     if unknown:
         yield Broken("plan", "recompute_modules", f"{unknown[0]} is none of {', '.join(MODULES)}", values=(known,))
-    latent = any(isinstance(layer.mixer, LatentAttention) for layer in arch.layers)
+    latent = any(isinstance(layer.mixer, LatentAttention) for layer in arch.kinds)
     refused = {
         "moe_act": None if c.moe_grouped_gemm else "needs moe_grouped_gemm = true",
         "mla_up_proj": None if latent else "is of latent attention, which the model has not",
@@ -113,7 +111,7 @@ def _context(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
                      values=(halves,))  # fmt: skip
         return
     among = c.cp if c.cp_comm_type == "a2a" else sizes[0] if c.cp_comm_type == "a2a+p2p" and sizes else 1
-    for mixer in dict.fromkeys(layer.mixer for layer in arch.layers):
+    for mixer in dict.fromkeys(layer.mixer for layer in arch.kinds):
         if isinstance(mixer, Attention):
             yield from _attention(c, mixer, among)
         elif isinstance(mixer, LatentAttention) and mixer.heads // c.tp % among:
@@ -157,8 +155,8 @@ def _experts(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     if balancing == "sinkhorn" and (c.moe_aux_loss_coeff or c.moe_expert_capacity_factor is not None):
         with_it = "an auxiliary loss" if c.moe_aux_loss_coeff else "a capacity of experts"
         yield Broken("plan", "moe_router_load_balancing_type", f"sinkhorn does not go with {with_it}", values=("none",))
-    dense_bias = any(isinstance(x.mixer, (Attention, LatentAttention)) and x.mixer.output_bias for x in arch.layers)
-    if dense_bias and any(isinstance(x.feed_forward, Experts) and x.feed_forward.shared for x in arch.layers):
+    dense_bias = any(isinstance(x.mixer, (Attention, LatentAttention)) and x.mixer.output_bias for x in arch.kinds)
+    if dense_bias and any(isinstance(x.feed_forward, Experts) and x.feed_forward.shared for x in arch.kinds):
         # shared_experts.py: one option is for all biases, and shared experts have none.
         yield Broken("plan", "dialect", "Megatron has no shared experts beside projections with a bias")
 

@@ -52,7 +52,7 @@ def _world(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
 def _widths(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     if c.tp == 1:
         return
-    for layer in dict.fromkeys(arch.layers):
+    for layer in arch.kinds:
         mixer, feed = layer.mixer, layer.feed_forward
         if isinstance(mixer, (Attention, LatentAttention)) and mixer.heads % c.tp:
             yield Broken("plan", "tp", f"tp must divide the {mixer.heads} attention heads")
@@ -72,7 +72,7 @@ def _widths(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
 
 
 def _experts(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
-    counts = {layer.feed_forward.count for layer in arch.layers if isinstance(layer.feed_forward, Experts)}
+    counts = {layer.feed_forward.count for layer in arch.kinds if isinstance(layer.feed_forward, Experts)}
     if c.ep > 1 and not counts:
         yield Broken("plan", "ep", "the model has no experts, so there is nothing to divide")
         return
@@ -90,7 +90,7 @@ def _experts(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Br
     yield from _expert_groups(c, arch)
     if counts and c.tp > 1 and not c.sequence_parallel:
         yield Broken("plan", "sequence_parallel", "experts with tensor parallelism need sequence parallelism")
-    if any(isinstance(x.feed_forward, Experts) and x.feed_forward.bias for x in arch.layers) and c.expert_tp > 1:
+    if any(isinstance(x.feed_forward, Experts) and x.feed_forward.bias for x in arch.kinds) and c.expert_tp > 1:
         yield Broken("plan", "etp", "experts with a bias need etp = 1")
 
 
@@ -103,7 +103,7 @@ def _expert_groups(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
         return
     if limit > groups:
         yield Broken("plan", "moe_router_group_topk", f"must be at most the {groups} groups of experts")
-    for x in dict.fromkeys(layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, Experts)):
+    for x in dict.fromkeys(layer.feed_forward for layer in arch.kinds if isinstance(layer.feed_forward, Experts)):
         if x.count % groups:
             yield Broken("plan", "moe_router_num_groups", f"must divide the {x.count} experts")
         elif x.active > limit * (x.count // groups):

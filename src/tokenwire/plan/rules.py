@@ -102,7 +102,7 @@ def _shown(key: str, value: object) -> str:
 
 
 def _kind(broken: Broken) -> str:
-    return broken.section + "".join(c for c in broken.rule if not c.isdigit())
+    return broken.section + "".join(c for c in broken.rule if not c.isdigit() and c not in ",·")
 
 
 def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:

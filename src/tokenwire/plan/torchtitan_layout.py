@@ -119,7 +119,7 @@ def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:
 def _widths(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
     if c.tp == 1:
         return
-    for layer in dict.fromkeys(arch.layers):
+    for layer in arch.kinds:
         mixer, feed = layer.mixer, layer.feed_forward
         if isinstance(mixer, (Attention, LatentAttention)) and mixer.heads % c.tp:
             yield Broken("plan", "tp", f"tp must divide the {mixer.heads} attention heads")

@@ -63,7 +63,7 @@ def _possible(arch: Architecture, plan: Plan, config: MegatronPlan) -> None:
     if apart and config.vpp > 1:
         raise InputError(f"vpp = {config.vpp}", where="[plan]", rule="the dry run of multi-token prediction apart from the head "
                          "has one virtual stage a rank")  # fmt: skip
-    for layer in dict.fromkeys(arch.layers):
+    for layer in arch.kinds:
         if not isinstance(layer.mixer, Attention) or not isinstance(layer.feed_forward, (FeedForward, Experts)):
             raise InputError(f"model {arch.name}", rule="the dry run builds layers of attention and feed-forward only")
     if config.moe_token_dispatcher_type == "flex":
