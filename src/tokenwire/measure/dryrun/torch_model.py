@@ -19,7 +19,7 @@ from tokenwire.model.architecture import Architecture, Attention, Experts, FeedF
 
 def require_plain(arch: Architecture, *, experts: bool = False) -> None:
     """Raise ``InputError`` for a model that this decoder cannot be; ``experts``: whether mixtures are built."""
-    for layer in dict.fromkeys(arch.layers):
+    for layer in arch.kinds:
         mixer, feed = layer.mixer, layer.feed_forward
         plain = isinstance(mixer, Attention) and mixer.qk_norm in ("none", "head") and not mixer.sinks and not mixer.gate
         fed = isinstance(feed, FeedForward) or (experts and isinstance(feed, Experts) and _plain_experts(feed))
