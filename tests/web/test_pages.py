@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
 from typing import Any
 
@@ -20,7 +22,7 @@ JOURNEYS = {
     "walk": State(token=7, rank=3, op=5, link=20, packet=0, tensor="layers.0.attention.qkv.weight"),
     "one GPU": State(set=("cluster.gpus=1", "plan.tp=1", "plan.pp=1")),
     "ddp": State(set=("plan.dialect=ddp", "plan.tp=1", "plan.pp=1")),
-    "torchtitan": State(set=("plan.dialect=torchtitan", "plan.tp=2", "plan.pp=1")),
+    "torchtitan": State(set=("plan.dialect=torchtitan", "plan.tp=1", "plan.pp=2")),
     "deepspeed": State(set=("plan.dialect=deepspeed", "plan.tp=1", "plan.pp=1", "plan.stage=3")),
     "experts": State(set=("model.preset=mixtral-8x7b", "plan.ep=2"), rank=1),
     "virtual stages": State(set=("plan.vpp=2",)),
@@ -38,14 +40,14 @@ def pages() -> Pages:
 def test_every_page_of_every_journey(pages: Pages, journey: str, name: str) -> None:
     made = pages.page(name, JOURNEYS[journey], patience=120)
     assert making.INSIDE not in made.error
-    assert made.error == "" or (journey == "walk" and name == "nothing"), made.error
-    text = to_json(made.parts)
+    assert made.error == ""
+    text = to_json(made.parts).replace("\\u002f", "/").replace("\\u003c", "<")
     assert "NaN" not in text
     assert "Infinity" not in text
-    assert made.tables, "a page has data"
+    assert made.tables or (journey, name) == ("one GPU", "packet"), "a page has data"
     for table in made.tables:
         assert f"/csv/{name}/{table}" in text
-        assert pages.csv(name, table, JOURNEYS[journey]).count("\n") == len(made.tables[table]) + 1
+        assert len(list(csv.reader(io.StringIO(pages.csv(name, table, JOURNEYS[journey]))))) == len(made.tables[table]) + 1
 
 
 @pytest.mark.slow

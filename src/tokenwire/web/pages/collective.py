@@ -26,15 +26,16 @@ LABELLED = 8
 
 def _call(view: View) -> room.Call:
     state = view.state
-    if state.call:
-        return room.own_call(view.journey, state.call, state.ranks or "8", state.bytes or "256 MiB")
+    silent = state.op is None and view.journey.step().is_empty()
+    if state.call or silent:
+        return room.own_call(view.journey, state.call or "all_reduce", state.ranks or "8", state.bytes or "256 MiB")
     return room.call_of_step(view.journey, state.op, state.rank or 0)
 
 
 def fields(view: View) -> list[Any]:
     """Return the fields: a row of the step, or a call of one's own."""
     state = view.state
-    op = state.call if state.call in room.operations() else _call(view).op if len(view.journey.step()) else "all_reduce"
+    op = state.call if state.call in room.operations() else _call(view).op
     return [row(
         field(view, "op", "Row of the step", now=state.op if state.op is not None else "largest", width=120),
         choice(view, "algorithm", "Algorithm", algorithms(op), now=algorithm(op).name, width=170),
@@ -62,10 +63,12 @@ def _about(view: View, call: room.Call, name: str, costs: pl.DataFrame) -> html.
     if call.row is not None:
         pairs.insert(0, ("row of the step", html.A(f"{call.row} on {call.group}", href=view.state.href("step", op=call.row))))
     below: list[Any] = []
+    if view.journey.step().is_empty():
+        below.append(html.P("This plan says nothing: every group has one rank. The call is an example.", className="note"))
     if len(mine):
         one = mine.row(0, named=True)
         pairs += [("alone it takes", format_seconds(one["seconds"])), ("busbw", format_memory_rate(one["busbw"])), ("a rank sends", format_bytes(one["sent_bytes"]))]
-        below = [html.P(one["derivation"], className="plain"), html.P(f"Source: {one['source']}", className="note")]
+        below += [html.P(one["derivation"], className="plain"), html.P(f"Source: {one['source']}", className="note")]
     return part(f"{call.op} by {name}", facts(pairs), *below)
 
 

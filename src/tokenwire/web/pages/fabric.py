@@ -82,7 +82,7 @@ def _drawn(view: View, traffic: Any) -> html.Section:
                          schema={"a": pl.String, "b": pl.String, "link": pl.Int64, "links": pl.Int64, "bytes": pl.Int64}).sort("bytes", descending=True)  # fmt: skip
     graph = cyto.Cytoscape(
         id={"graph-of-nodes": "fabric"}, elements=[*nodes, *wires], layout={"name": "preset", "fit": True, "padding": 18}, stylesheet=_SHEET,
-        style={"width": "100%", "height": "430px"}, minZoom=0.2, maxZoom=3, autoungrabify=True, boxSelectionEnabled=False,
+        style={"width": "100%", "height": "430px"}, minZoom=0.2, maxZoom=3, autoungrabify=True, boxSelectionEnabled=False, responsive=True,
     )  # fmt: skip
     legend = html.Div([html.Span(kind, className="kind", style={"background": HUES.get(kind, "#555e67")}) for kind in dict.fromkeys(d["kind"] for d in drawing["devices"])], className="legend")
     what = "Every device." if drawing["whole"] else f"Too large to draw whole: what is around rank {state.rank or 0}; the tiers below have all of it."
@@ -90,7 +90,7 @@ def _drawn(view: View, traffic: Any) -> html.Section:
     columns = [Column("a", "between"), Column("b", "and"), Column("link", "busiest link", "1", select="link"), Column("links", "links", "1"), Column("bytes", "both ways", "B")]
     view.tables["wires"] = frame
     data = html.Details([html.Summary("The lines as a table"), whole(view, frame.head(60), columns, state.link, "The lines of the drawing")], className="data")
-    canvas = html.Div(graph, role="group", **{"aria-label": "Drawing of the fabric; the table below has the same"})
+    canvas = html.Div(graph, role="group", className="canvas", **{"aria-label": "Drawing of the fabric; the table below has the same"})
     return titled(view, "wires", "Devices and links", html.Div([legend, canvas, data, _failures(view, drawing)]), note)
 
 
