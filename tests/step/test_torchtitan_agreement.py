@@ -63,7 +63,7 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     # Asynchronous: as torchtitan v0.2.2 runs it, and with symmetric memory for the group
     (L2, 4, {"tp": 2, "enable_async_tensor_parallel": True}, 4, (1,)),
     (L2, 4, {"tp": 2, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, 4, (1,)),
-    (L2, 4, {"tp": 4, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, 1, (2,)),
+    (L2, 8, {"tp": 4, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, 4, (6,)),
     # Pipelines
     (L2, 2, {"pp": 2}, 4, (0, 1)),
     (L8, 8, {"pp": 4}, 8, (0, 2, 7)),

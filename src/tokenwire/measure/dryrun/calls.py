@@ -1,7 +1,8 @@
 """The calls that torch makes to a process group: what each operator is called here, and how large its full tensor is.
 
 The full tensor is what all_gather puts out, what reduce_scatter and all_to_all take in; for everything else the tensor
-itself. Operators: torch 2.13, torch/csrc/distributed/c10d/Ops.cpp (``c10d``) and Functional.cpp (``_c10d_functional``).
+itself. Operators: torch 2.13, torch/csrc/distributed/c10d/Ops.cpp (``c10d``) and Functional.cpp (``_c10d_functional``); products joined with a collective in
+torch/distributed/_symmetric_memory (``symm_mem``), where the parts of a sum go to their owners, who add them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tokenwire.units import element_bytes
 
-NAMESPACES = ("c10d", "_c10d_functional")
+NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
 
 DTYPES = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "int64": "int64", "int32": "int32",
@@ -65,6 +66,7 @@ OPERATORS: dict[str, Operator] = {
     "broadcast": Operator("broadcast", 0),
     "isend": Operator("send", 0),
     "irecv": Operator("recv", 0),
+    "fused_all_gather_matmul": Operator("all_gather", 0, times_group=True),
 }
 """By the operator's name without namespace and overload."""
 
@@ -112,6 +114,11 @@ def read_calls(name: str, args: tuple[Any, ...], phase: str, site: str) -> Itera
         for op, peer, tensor in zip(ops, peers, tensors, strict=True):
             side = "send" if "send" in op else "recv"
             yield Call(side, members, tensor.numel(), _dtype(tensor), phase, _global(members, peer), site, label)
+        return
+    if name == "fused_matmul_reduce_scatter":
+        left, right = args[:2]
+        product = left.numel() // left.shape[-1] * right.shape[-1]
+        yield Call("all_to_all", members, product, _dtype(left), phase, None, site, label)
         return
     operator = OPERATORS[name]
     tensors = list(_flat(args[operator.full]))

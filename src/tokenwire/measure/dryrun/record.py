@@ -102,6 +102,13 @@ def _mode(recorder: Recorder) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            # Compiled parts are seen when they run, not while they are made.
+            return True
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             # DTensor comes first: the collectives that it decides on come here again, as plain tensors.
             if any(issubclass(kind, DTensor) for kind in types):

@@ -71,6 +71,10 @@ def parallelized(model: Decoder, arch: Architecture, plan: Plan, meshes: Meshes,
         apply_ring(model, meshes.data["cp"].get_group(), config.context_parallel_rotate_method)
     if config.activation_checkpoint_mode != "none":
         _checkpoints(model, config, layers_before)
+    if config.joins_products:
+        from tokenwire.measure.dryrun.torch_async import compile_blocks
+
+        compile_blocks(model)
     if plan.group_size("fsdp") > 1:
         names = ("dp_replicate", "fsdp") if plan.group_size("dp_replicate") > 1 else ("fsdp",)
         _fully_sharded(model, arch, plan, config, meshes, names)
