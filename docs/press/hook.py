@@ -72,3 +72,8 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
             return printed(markdown, Page(source, Path(folder), names()))
         except Failed as failed:
             raise PluginError(str(failed)) from failed
+
+
+def on_post_page(output: str, page: SitePage, config: MkDocsConfig) -> str:
+    """Return the page with a name for the theme's search, which a screen reader says."""
+    return output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')

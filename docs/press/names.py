@@ -59,7 +59,7 @@ def picture(what: str | Chart, caption: str, *, paper: bool = False) -> str:
     chart = paper or isinstance(what, Chart)
     inner = svg(what) if isinstance(what, Chart) else what
     joined = " ".join(line.strip() for line in inner.splitlines())
-    return f'<figure class="tw{" tw-chart" if chart else ""}">{joined}<figcaption>{escape(caption)}</figcaption></figure>'
+    return f'<figure class="tw{" tw-chart" if chart else ""}" tabindex="0">{joined}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def row(journey: Journey, *, stage: int = 0, **wanted: str) -> dict[str, Any]:

@@ -164,6 +164,7 @@ def test_interactive_has_the_script_once() -> None:
 @pytest.mark.slow
 def test_a_browser_shows_it_without_another_host_and_no_wider_than_a_phone(written: str, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     (tmp_path / "walk.html").write_text(written, "utf-8")
     with playwright.sync_playwright() as session:
         browser = session.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
@@ -177,6 +178,8 @@ def test_a_browser_shows_it_without_another_host_and_no_wider_than_a_phone(writt
             assert [url for url in asked if not url.startswith("file:")] == []
             assert wrong == []
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
+            faults = axe.Axe().run(shown).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"][:120]) for one in faults if one["impact"] in ("serious", "critical")] == []
         browser.close()
 
 
@@ -188,4 +191,4 @@ def test_what_a_room_does_not_know_is_left_out() -> None:
 
 def test_only_the_rooms_picture_of_a_step_stands_on_white(written: str) -> None:
     (time,) = re.findall(r'<section id="time">.*?</section>', written, re.DOTALL)
-    assert '<figure class="tw-chart"><svg' in time
+    assert '<figure class="tw-chart" tabindex="0"><svg' in time

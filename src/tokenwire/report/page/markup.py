@@ -73,11 +73,11 @@ def table(found: Table) -> str:
     right = [column.justify == "right" for column in found.columns]
     heads = [_plain(column.header) for column in found.columns]
     columns = [list(column.cells) for column in found.columns]
-    out = ['<div class="tw-wide"><table>']
+    out = ['<div class="tw-wide" tabindex="0"><table>']
     if found.title:
         out.append(f"<caption>{escape(_plain(found.title))}</caption>")
     if found.show_header and any(heads):
-        out.append("<thead><tr>" + "".join(_cell("th", escape(head), at) for head, at in zip(heads, right, strict=True)) + "</tr></thead>")
+        out.append("<thead><tr>" + "".join(_cell("th" if head else "td", escape(head), at) for head, at in zip(heads, right, strict=True)) + "</tr></thead>")
     rows = ("<tr>" + "".join(_cell("td", _inside(cell), at) for cell, at in zip(row, right, strict=True)) + "</tr>" for row in zip(*columns, strict=True))
     return "\n".join([*out, "<tbody>", *rows, "</tbody></table></div>"])
 

@@ -50,6 +50,6 @@ def _figure(drawn: Drawn, plotted: Iterator[str] | None) -> str:
     caption = f"<figcaption>{escape(drawn.caption)}</figcaption>"
     if isinstance(drawn.what, Chart):
         inner = svg(drawn.what) if plotted is None else next(plotted)
-        return f'<figure class="tw-chart">{inner}{caption}</figure>\n'
+        return f'<figure class="tw-chart" tabindex="0">{inner}{caption}</figure>\n'
     kind = ' class="tw-chart"' if drawn.paper else ""
-    return f"<figure{kind}>{drawn.what}{caption}</figure>\n"
+    return f"<figure{kind} tabindex=\"0\">{drawn.what}{caption}</figure>\n"

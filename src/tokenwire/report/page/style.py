@@ -22,7 +22,7 @@ figure{margin:1.2rem 0;overflow-x:auto}figure>svg[viewBox]{min-width:min(34rem,v
 .tw-chart svg>rect:first-of-type{fill:var(--tw-paper)}.tw-chart svg text{fill:var(--tw-ink)}
 .tw-chart svg line{stroke:var(--tw-rule)}
 .tw-tokens{display:flex;flex-wrap:wrap;gap:.3rem .15rem;font-family:ui-monospace,monospace}
-.tw-tokens span{padding:.1rem .3rem;border-radius:.25rem;white-space:pre}.tw-tokens small{display:block;font-size:.68rem;opacity:.75}
+.tw-tokens span{padding:.1rem .3rem;border-radius:.25rem;white-space:pre}.tw-tokens small{display:block;font-size:.68rem}
 .tw-t0{background:#4269d033}.tw-t1{background:#efb11840}.tw-t2{background:#3ca95138}.tw-t3{background:#a463f233}
 .tw-on{outline:2px solid #d6432f}
 details{margin:1rem 0}summary{cursor:pointer;color:var(--tw-link)}
