@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
-from tokenwire.step.schedules import SCHEDULES, Action, schedule, timing
+from tokenwire.step.schedules import SCHEDULES, Action, Message, Schedule, schedule, timing, v_rank
 
 CLASSES = {
     "gpipe": ("ScheduleGPipe", 1), "1f1b": ("Schedule1F1B", 1), "interleaved-1f1b": ("ScheduleInterleaved1F1B", 2),
@@ -61,7 +63,7 @@ def _torch_order(name: str, ranks: int, micro_batches: int, chunks: int) -> list
 def test_the_order_is_that_of_torch(name: str, ranks: int, rounds: int) -> None:
     pytest.importorskip("torch")
     micro_batches = ranks * rounds * (2 if name == "dualpipev" else 1)
-    for chunks in {"interleaved-1f1b": (2, 3), "zb-h1": (1, 2)}.get(name, (CLASSES[name][1],)):
+    for chunks in {"interleaved-1f1b": (2, 3), "zb-h1": (1, 2, 3)}.get(name, (CLASSES[name][1],)):
         ours = schedule(name, ranks, micro_batches, chunks)
         theirs = _torch_order(name, ranks, micro_batches, chunks)
         if name == "1f1b":
@@ -69,6 +71,52 @@ def test_the_order_is_that_of_torch(name: str, ranks: int, rounds: int) -> None:
             assert all(action.micro_batch >= 1 for action in theirs[-1] if action.kind == "F")
             theirs[-1] = [a._replace(micro_batch=a.micro_batch - 1) if a.kind == "F" else a for a in theirs[-1]]
         assert [list(actions) for actions in ours.ranks] == theirs
+
+
+DUAL = json.loads((Path(__file__).parent / "data" / "dualpipe.json").read_text())["cases"]
+
+
+def _written(ours: Schedule, rank: int) -> str:
+    """Return a rank's actions and batches of messages as the recording writes them."""
+    half = ours.micro_batches // 2
+
+    def told(event: Action | Message) -> str:
+        if ours.name == "dualpipe":
+            return f"{event.kind}{event.direction}:{event.micro_batch - event.direction * half}"
+        return f"{event.kind}{int(event.stage != rank)}:{event.micro_batch}"
+
+    def peer(message: Message) -> int:
+        step = 1 if (message.op == "send") == (message.kind == "F") else -1
+        if ours.name == "dualpipe":
+            return rank + (-step if message.direction else step)
+        return v_rank(message.stage + step, len(ours.ranks))
+
+    out: list[str] = []
+    for place, action in enumerate([*ours.ranks[rank], None]):
+        batch = [f"{'>' if x.op == 'send' else '<'}{told(x)}@{peer(x)}" for x in ours.messages[rank] if x.before == place]
+        out += ["|", *batch, "|"] if batch else []
+        out += [] if action is None else [told(action)]
+    return " ".join(out)
+
+
+@pytest.mark.parametrize("case", DUAL, ids=lambda case: f"{case['schedule']}-{case['ranks']}-{case['micro_batches']}")
+def test_actions_sends_and_receives_are_those_of_deepseek(case: dict[str, Any]) -> None:
+    ours = schedule(case["schedule"], case["ranks"], case["micro_batches"])
+    assert [_written(ours, rank) for rank in range(case["ranks"])] == case["log"]
+
+
+@given(st.sampled_from(["dualpipe", "dualpipev"]), st.integers(1, 6), st.integers(0, 4))
+def test_each_send_of_dualpipe_has_its_receive(name: str, half: int, more: int) -> None:
+    ranks = 2 * half
+    ours = schedule(name, ranks, 2 * ranks + 2 * more)
+    ends: dict[str, list[tuple[Any, ...]]] = {"send": [], "recv": []}
+    for row in ours.messages:
+        for x in row:
+            # A receive is named by the stage that sends.
+            stage = x.stage if x.op == "send" else x.stage - 1 if x.kind == "F" else x.stage + 1
+            ends[x.op].append((x.kind, stage, x.micro_batch, x.direction))
+    assert sorted(ends["send"]) == sorted(ends["recv"])
+    assert len(set(ends["send"])) == len(ends["send"])
 
 
 @given(st.integers(1, 8), st.integers(1, 5), st.sampled_from(sorted(SCHEDULES)))

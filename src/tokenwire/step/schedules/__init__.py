@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenwire.errors import InputError, unknown
-from tokenwire.step.schedules.actions import Action, Schedule, looped_rank, v_rank
+from tokenwire.step.schedules.actions import Action, Message, Schedule, looped_rank, v_rank
+from tokenwire.step.schedules.dual_pipe import dual_pipe, dual_pipe_v
 from tokenwire.step.schedules.one_forward_one_backward import (
     gpipe,
     interleaved,
@@ -18,9 +19,9 @@ from tokenwire.step.schedules.one_forward_one_backward import (
     zero_bubble_h1,
 )
 from tokenwire.step.schedules.timing import Timing, timing
-from tokenwire.step.schedules.v_shaped import dual_pipe, dual_pipe_v, zbv
+from tokenwire.step.schedules.v_shaped import zbv
 
-__all__ = ["SCHEDULES", "Action", "Schedule", "Timing", "looped_rank", "schedule", "timing", "v_rank"]
+__all__ = ["SCHEDULES", "Action", "Message", "Schedule", "Timing", "looped_rank", "schedule", "timing", "v_rank"]
 
 SCHEDULES: dict[str, tuple[Callable[[int, int, int], Schedule], int]] = {
     "gpipe": (gpipe, 1),

@@ -26,15 +26,33 @@ class Action(NamedTuple):
         return f"{self.stage}{self.kind}{self.micro_batch}" + ("'" if self.direction else "")
 
 
+class Message(NamedTuple):
+    """A send or receive of the rank that has ``stage``: its activations (F) or the gradients of its input or output (B).
+
+    ``before`` is the place of the rank's action before which it is carried out, together with the others of that place.
+    """
+
+    op: Literal["send", "recv"]
+    kind: Literal["F", "B"]
+    stage: int
+    micro_batch: int
+    direction: int = 0
+    before: int = 0
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """The ordered actions of each pipeline rank; ``stages`` counts the virtual stages, ``copies`` those of the parameters."""
+    """The ordered actions of each pipeline rank; ``stages`` counts the virtual stages, ``copies`` those of the parameters.
+
+    ``messages`` are the sends and receives of each rank in the order in which they are asked for, where a schedule fixes it.
+    """
 
     name: str
     ranks: tuple[tuple[Action, ...], ...]
     stages: int
     micro_batches: int
     copies: int = 1
+    messages: tuple[tuple[Message, ...], ...] = ()
 
 
 def looped_rank(stage: int, ranks: int) -> int:
