@@ -62,7 +62,7 @@ def link_facts(traffic: Traffic, link: int) -> tuple[dict[str, Any], pl.DataFram
 
 
 def drawing(traffic: Traffic, rank: int, link: int | None) -> dict[str, Any]:
-    """Return what is drawn: ``devices`` (name, kind, x, y, failed) and ``wires`` (a, b, link, bytes, share, colour), and whether ``whole``.
+    """Return what is drawn: ``devices`` (name, kind, x, y, failed) and ``wires`` (a, b, link, bytes, share, colour, chosen), and whether ``whole``.
 
     A wire is both directions of all links between two devices; ``link`` is its busiest one, ``share`` its load over the
     busiest wire's. Of a large fabric the devices around ``rank`` are drawn (and the ends of ``link``).
@@ -82,6 +82,9 @@ def drawing(traffic: Traffic, rank: int, link: int | None) -> dict[str, Any]:
         wire["links"] += 1
         if size > wire["most"]:
             wire["link"], wire["most"] = one, size
+    ends = tuple(sorted((int(fabric.src[link]), int(fabric.dst[link])))) if link is not None and 0 <= link < fabric.links else None
+    for pair, wire in wires.items():
+        wire["chosen"] = pair == ends
     top = max((wire["bytes"] for wire in wires.values()), default=0) or 1
     for wire in wires.values():
         # Loads span decades: a root keeps small ones visible.
@@ -95,7 +98,7 @@ def _attached(fabric: Fabric, mask: Any) -> list[dict[str, Any]]:
     if fabric.labels:
         return []
     pairs = [(gpu, int(nic)) for gpu, nic in enumerate(fabric.nic_of.tolist()) if gpu != nic and mask[gpu] and mask[nic]]
-    return [{"a": fabric.device_name(gpu), "b": fabric.device_name(nic), "link": None, "bytes": 0, "links": 0, "share": 0.0, "colour": "#adb5bd", "text": "the same GPU's"}
+    return [{"a": fabric.device_name(gpu), "b": fabric.device_name(nic), "link": None, "bytes": 0, "links": 0, "share": 0.0, "colour": "#adb5bd", "text": "the same GPU's", "chosen": False}
             for gpu, nic in pairs]  # fmt: skip
 
 

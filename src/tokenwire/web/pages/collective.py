@@ -11,7 +11,7 @@ from dash import html
 from tokenwire.collectives import algorithm, algorithms
 from tokenwire.report.comparison.chart import COLOURS
 from tokenwire.report.rooms import rounds as room
-from tokenwire.units import format_bytes, format_memory_rate, format_rate, format_seconds
+from tokenwire.units import counted, format_bytes, format_memory_rate, format_rate, format_seconds
 from tokenwire.web.parts.charts import chart
 from tokenwire.web.parts.fields import choice, field, row
 from tokenwire.web.parts.tables import Column, table
@@ -97,7 +97,7 @@ def _rounds(view: View, call: room.Call, name: str) -> html.Section:
     }  # fmt: skip
     here = [html.A(str(step + 1), href=view.here(zoom=str(step + 1)), **({"aria-current": "true"} if step == steps[at] else {})) for step in steps]
     total = int(moved["step"].max()) + 1  # type: ignore[arg-type]
-    note = f"{total:,} rounds, each begun when the one before is done. An arrow is a transfer; its colour is the piece of the tensor."
+    note = f"{counted(total, 'round')}, each begun when the one before is done. An arrow is a transfer; its colour is the piece of the tensor."
     if n < call.n:
         note += f" Drawn among {n} ranks in place of {call.n:,}: the way is the same, there are more rounds or more arrows."
     columns = [Column("step", "round, from 0", "1"), Column("src", "from", "1"), Column("dst", "to", "1"), Column("offset", "at byte", "1"), Column("bytes", "bytes", "B"),
@@ -120,8 +120,8 @@ def _arrows(moved: pl.DataFrame, places: list[tuple[float, float]], n: int) -> l
         y += [ay + sy, by + sy, None]
         heads["x"].append(ax + (bx - ax) * 0.62 + sx)
         heads["y"].append(ay + (by - ay) * 0.62 + sy)
-        heads["at_x"].append((ax + bx) / 2 + 5.5 * sx)
-        heads["at_y"].append((ay + by) / 2 + 4.0 * sy)
+        heads["at_x"].append((ax + bx) / 2 + 9.0 * sx)
+        heads["at_y"].append((ay + by) / 2 + 5.0 * sy)
         heads["angle"].append(degrees(atan2(bx - ax, by - ay)))
         heads["color"].append(COLOURS[int(chunk) % len(COLOURS)])
         heads["text"].append(format_bytes(size) if n <= LABELLED else "")

@@ -76,7 +76,7 @@ def _drawn(view: View, traffic: Any) -> html.Section:
     wires = [{
         "data": {"id": f"{w['a']}-{w['b']}", "source": w["a"], "target": w["b"], "colour": w["colour"], "width": 1.2 + 5 * w["share"] ** 0.4 if w["bytes"] else 1,
                  "href": view.here(link=w["link"]) if w["link"] is not None else ""},
-        "classes": "chosen" if w["link"] is not None and w["link"] == state.link else "",
+        "classes": "chosen" if w["chosen"] else "",
     } for w in drawing["wires"]]  # fmt: skip
     frame = pl.DataFrame([{key: w[key] for key in ("a", "b", "link", "links", "bytes")} for w in drawing["wires"]],
                          schema={"a": pl.String, "b": pl.String, "link": pl.Int64, "links": pl.Int64, "bytes": pl.Int64}).sort("bytes", descending=True)  # fmt: skip

@@ -35,6 +35,9 @@ def chart(
     view.tables[name] = frame
     columns = [column for column in columns if column.field in frame.columns]
     figure: dict[str, Any] = {"data": list(traces), "layout": {**_LAYOUT, "height": height, "dragmode": "zoom" if zoomable else False, **(layout or {})}}
+    for axis in ("xaxis", "yaxis"):
+        # Long names at an axis make their own room.
+        figure["layout"][axis] = {"automargin": True, **figure["layout"].get(axis, {})}
     if frames:
         figure["frames"] = list(frames)
     graph = dcc.Graph(id={"graph": f"{view.page}-{name}"}, figure=figure, config=CONFIG, style={"height": height})
