@@ -47,11 +47,12 @@ def _fsdp(frame: Frame, stage: Stage) -> Iterator[Part]:
     block, head = max(layers, default=0), plan.vocabulary_size * frame.arch.hidden_size // plan.tp if stage.has_head else 0
     more = {"B": block, "H": head, "r": r, "e": e}
     reshard = frame.option("fsdp_reshard_after_forward")
+    if plan.micro_batches > 1 and (plan.pp > 1 or not frame.option("set_requires_gradient_sync")):
+        # A pipeline reduces once, after its last micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
+        yield frame.part("gradients", "whole gradients, not reduced before the last micro-batch", "r·P", r * _whole(frame, stage, layers, head),
+                         more={"P": _whole(frame, stage, layers, head), "r": r}, moments=STANDING, source=FSDP)  # fmt: skip
     if reshard == "never" or (reshard == "default" and plan.pp > 1):
-        whole = sum(layers)
-        if stage.has_embedding:
-            whole += plan.vocabulary_size * frame.arch.hidden_size // plan.tp
-            whole += frame.arch.max_positions * frame.arch.hidden_size if frame.arch.positions == "learned" else 0
+        whole = _whole(frame, stage, layers, 0)
         yield frame.part("buffers", "parameters of embedding and all blocks, gathered", "e·P", e * whole, more={"P": whole, "e": e},
                          moments=STANDING, source=FSDP)  # fmt: skip
     else:
@@ -66,6 +67,12 @@ def _fsdp(frame: Frame, stage: Stage) -> Iterator[Part]:
         freed = layer_input(frame)
     formula, size = max(("r·H", r * head), ("(e+r)·B-kept", (e + r) * block - freed), key=lambda item: item[1])
     yield frame.part("buffers", "gradients being reduced", formula, size, more=more, moments=("backward",), source=FSDP)
+
+
+def _whole(frame: Frame, stage: Stage, layers: list[int], head: int) -> int:
+    embedding = frame.plan.vocabulary_size * frame.arch.hidden_size // frame.plan.tp
+    positions = frame.arch.max_positions * frame.arch.hidden_size if frame.arch.positions == "learned" else 0
+    return sum(layers) + head + (embedding + positions if stage.has_embedding else 0)
 
 
 def _zero(frame: Frame, stage: Stage) -> Iterator[Part]:

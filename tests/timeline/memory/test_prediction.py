@@ -1,0 +1,115 @@
+"""The parts of a rank's memory: counted by hand, and what must hold of any plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenwire.model import architecture, preset
+from tokenwire.model.architecture import Architecture
+from tokenwire.model.config import ModelConfig
+from tokenwire.plan import TrainingConfig, read_plan, resolve
+from tokenwire.timeline.memory import Memory, Software, memory
+
+GPT: dict[str, Any] = {
+    "hidden_size": 1024, "layers": 8, "heads": 16, "feed_forward": 4096, "vocabulary_size": 32_000, "max_positions": 1024, "tied_embeddings": False,
+    "positions": "none", "bias": False, "norm": "rms",
+}  # fmt: skip
+
+
+def of(model: dict[str, Any] | Architecture, gpus: int, software: Software | None = None, training: dict[str, Any] | None = None, **options: Any) -> Memory:
+    arch = model if isinstance(model, Architecture) else architecture(ModelConfig.model_validate(model))
+    said = TrainingConfig.model_validate({"sequence_length": 1024, "global_batch": 64, "micro_batch": 2, **(training or {})})
+    return memory(arch, resolve(read_plan(options), said, arch, gpus), software)
+
+
+def test_states_by_hand() -> None:
+    # Layers: 8·(4·1024² + 2·1024·4096 + 2·1024) = 100,679,680; embedding and head: 2·32,000·1024 = 65,536,000; last norm 1024.
+    parameters = 100_679_680 + 65_536_000 + 1024
+    stage = of(GPT, 4, use_distributed_optimizer=True, grad_reduce_in_fp32=True).stages[0]
+    assert stage.of("weights") == pytest.approx(2 * parameters, abs=2**20)
+    assert stage.of("gradients") == pytest.approx(4 * parameters, abs=2**20)
+    assert stage.of("optimizer") == 12 * parameters // 4
+
+
+def test_activations_of_a_layer_by_hand() -> None:
+    # T = 2·1024 tokens, e = 2. Norms: 2 inputs and 2 outputs of h, 2·4 B of statistics; queries, keys, values 3·h; sums 4·16; output h;
+    # feed-forward 2·4096. (4+3+1)·1024·2 + 8 + 64 + 2·4096·2 = 32,840 B a token, 8 layers.
+    stage = of(GPT, 1).stages[0]
+    assert stage.of("activations", "loss") == 8 * 2048 * 32_840
+
+
+def test_korthikanti_of_scores_that_are_kept() -> None:
+    # 5·a·s²·b bytes a layer: softmax 2, dropout's mask 1 and result 2 (Korthikanti et al. 2022, section 4.1); 4 B sums of a token and head less.
+    flash = of(GPT, 1, Software(attention_dropout=0.1)).stages[0].of("activations", "loss")
+    kept = of(GPT, 1, Software(attention_dropout=0.1, attention_backend="unfused")).stages[0].of("activations", "loss")
+    assert kept - flash == 8 * (5 * 16 * 1024**2 * 2 - 4 * 2048 * 16)
+
+
+def test_pipeline_holds_as_many_micro_batches_as_stages_follow() -> None:
+    model = {**GPT, "layers": 16}
+    sizes = [stage.of("activations", "forward") for stage in of(model, 4, pp=4).stages]
+    assert [round(size / sizes[-1], 2) for size in sizes] == [4, 3, 2, 1]
+
+
+def test_full_recomputation_keeps_inputs_only() -> None:
+    options = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    stage = of(GPT, 1, **options).stages[0]
+    assert stage.of("activations", "loss") == 8 * 2048 * 1024 * 2
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_zero_cuts_what_its_stage_says(stage: int) -> None:
+    # 2·P, 2·P and 12·P bytes over 8 ranks (Rajbhandari et al. 2020, figure 1).
+    P = 100_679_680 + 65_536_000 + 1024
+    one = of(GPT, 8, dialect="deepspeed", zero_stage=stage).stages[0]
+    cut = [8 if stage >= least else 1 for least in (3, 2, 1)]
+    assert [one.of(kind, "between") for kind in ("weights", "gradients", "optimizer")] == [size * P // n for size, n in zip((2, 2, 12), cut, strict=True)]
+
+
+def test_two_stages_of_fsdp_keep_whole_gradients_until_the_last_micro_batch() -> None:
+    stage = of({**GPT, "layers": 10}, 4, dialect="torchtitan", pp=2, pipeline_parallel_schedule="1F1B").stages[1]
+    whole = [part for part in stage.parts if "whole gradients" in part.what]
+    assert len(whole) == 1
+    layers = 5 * 12_584_960  # ten layers, embedding and head count as one each
+    assert whole[0].size == 4 * (layers + 32_000 * 1024)
+
+
+SIZES = st.sampled_from([1, 2, 4])
+
+
+@settings(max_examples=20, deadline=None)
+@given(tp=SIZES, pp=SIZES, micro=st.sampled_from([1, 2, 4]), sharded=st.booleans())
+def test_what_holds_of_every_plan(tp: int, pp: int, micro: int, sharded: bool) -> None:
+    options: dict[str, Any] = {"tp": tp, "pp": pp, "use_distributed_optimizer": sharded, "sequence_parallel": tp > 1}
+    found = of(GPT, 32, training={"micro_batch": micro, "global_batch": 256}, **options)
+    more = of(GPT, 32, training={"micro_batch": micro * 2, "global_batch": 256}, **options)
+    for one, other in zip(found.stages, more.stages, strict=True):
+        assert 0 < one.between <= one.peak
+        assert one.peak == sum(part.size for part in one.parts if one.moment in part.moments)
+        assert all(part.size >= 0 for part in one.parts)
+        assert one.peak <= other.peak
+    assert sum(found.table()["bytes"]) == sum(part.size for stage in found.stages for part in stage.parts)
+    assert all(figure.unit == "B" and figure.formula for figure in found.figures() if figure.value)
+
+
+@pytest.mark.parametrize("name", ["dante", "gpt2", "llama-3.1-405b", "deepseek-v3", "mixtral-8x7b", "mamba2-2.7b", "jamba-v0.1", "qwen3-235b-a22b"])
+def test_every_kind_of_layer_is_counted(name: str) -> None:
+    arch = preset(name, 50_257 if name in ("gpt2", "dante") else None)
+    stage = of(arch, 8, training={"sequence_length": 256, "micro_batch": 1}).stages[0]
+    assert stage.of("activations", "loss") > 0
+    assert stage.peak > stage.between
+
+
+def test_the_largest_model_is_quick() -> None:
+    import time
+
+    arch = preset("llama-3.1-405b")
+    plan = resolve(read_plan({"tp": 8, "pp": 9, "use_distributed_optimizer": True}), TrainingConfig(sequence_length=8192, global_batch=1152, micro_batch=1), arch, 1152)
+    memory(arch, plan)
+    start = time.perf_counter()
+    memory(arch, plan)
+    assert time.perf_counter() - start < 0.5
