@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tokenwire.model.architecture import Experts
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.saved import Saved, saved
+from tokenwire.timeline.memory.saved import Saved, product_input, saved
 
 SOURCE = "megatron-core 0.16.1, transformer/moe"
 
@@ -49,14 +49,14 @@ def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
     inner = x.latent_size or h
     size = 4 if frame.option("moe_router_dtype") in ("fp32", None) else 8
     yield saved(frame, "router", "router: scores and probabilities of the experts", f"3·{size}·T'·n", 3 * size * T1 * x.count, SOURCE, n=x.count)
-    yield saved(frame, "experts in", "experts: their rows", "R·h·e", R * inner * e, SOURCE, R=R, h=inner)
+    yield product_input(frame, "experts in", "experts: their rows", "R·h", R * inner, SOURCE, R=R, h=inner)
     yield saved(frame, "experts", "experts: input of the activation", f"{lanes}·R·f/etp·e", lanes * R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
     if x.gated and not frame.fused_activation:
         yield saved(frame, "expert act", "experts: activation before it is multiplied", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
     if not (x.gated and frame.fused_activation):
         # Only the fused gated activation multiplies by the router's probabilities without keeping its result (mlp.py, forward).
         yield saved(frame, "expert act", "experts: activation before the router's weights", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
-    yield saved(frame, "expert act", "experts: input of the down-projection", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
+    yield product_input(frame, "expert act", "experts: input of the down-projection", "R·f/etp", R * f // etp, SOURCE, R=R, f=f, etp=etp)
     if x.shared is not None:
         from tokenwire.timeline.memory.layers import feed_forward
 

@@ -22,7 +22,7 @@ from tokenwire.model.architecture import (
 )
 from tokenwire.timeline.memory.experts import experts
 from tokenwire.timeline.memory.frame import Frame
-from tokenwire.timeline.memory.saved import Saved, saved
+from tokenwire.timeline.memory.saved import Saved, product_input, saved
 
 KORTHIKANTI = "Korthikanti et al. 2022, section 4.1"
 _ENGINE = "NVIDIA/TransformerEngine, transformer_engine/pytorch"
@@ -66,7 +66,7 @@ def _norm(frame: Frame, name: str) -> Iterator[Saved]:
     yield saved(frame, "norm", f"{name}: its input, the residual", "T'·h·e", frame.residual, KORTHIKANTI)
     yield saved(frame, "norm", f"{name}: statistics", f"{numbers}·T'", numbers * frame.outside, f"{_ENGINE}/module/layernorm_linear.py")
     if frame.dialect == "megatron":
-        yield saved(frame, "norm out", f"{name}: its output, input of the products", "T'·h·e", frame.residual, KORTHIKANTI)
+        yield product_input(frame, "norm out", f"{name}: its output, input of the products", "T'·h", frame.outside * frame.arch.hidden_size, KORTHIKANTI)
     else:
         # torch's tensor parallelism keeps the gathered input of the products.
         size = frame.tokens * frame.arch.hidden_size * frame.item
@@ -94,7 +94,9 @@ def _mixer(frame: Frame, layer: Layer) -> Iterator[Saved]:
 
 def _attention(frame: Frame, a: Attention) -> Iterator[Saved]:
     t, T, e, d_v = frame.plan.tp, frame.tokens, frame.item, a.value_head_dim or a.head_dim
-    width = a.heads * a.head_dim + a.kv_heads * (a.head_dim + d_v)
+    # Attention that is not fused works on keys and values that are repeated for every head.
+    groups = a.heads if frame.dialect == "megatron" and frame.software.attention == "unfused" else a.kv_heads
+    width = a.heads * a.head_dim + groups * (a.head_dim + d_v)
     more = {"w": width}
     if a.qk_norm != "none":
         q_and_k = (a.heads + a.kv_heads) * a.head_dim
@@ -103,7 +105,7 @@ def _attention(frame: Frame, a: Attention) -> Iterator[Saved]:
     yield from core(frame, a.heads, a.heads * d_v)
     if a.gate:
         yield saved(frame, "core", "output gate", "2·T·w/t·e", 2 * T * a.heads * d_v // t * e, "estimated", w=a.heads * d_v)
-    yield saved(frame, "projection", "output projection: its input", "T·w/t·e", T * a.heads * d_v // t * e, KORTHIKANTI, w=a.heads * d_v)
+    yield product_input(frame, "projection", "output projection: its input", "T·w/t", T * a.heads * d_v // t, KORTHIKANTI, w=a.heads * d_v)
 
 
 def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
@@ -141,7 +143,7 @@ def _latent(frame: Frame, a: LatentAttention) -> Iterator[Saved]:
     width = q + k + v
     yield saved(frame, "mla up", "queries, keys and values", "T·w/t·e", T * width // t * e, source, w=width)
     yield from core(frame, a.heads, v)
-    yield saved(frame, "projection", "output projection: its input", "T·w/t·e", T * v // t * e, KORTHIKANTI, w=v)
+    yield product_input(frame, "projection", "output projection: its input", "T·w/t", T * v // t, KORTHIKANTI, w=v)
 
 
 def _state_space(frame: Frame, m: StateSpace) -> Iterator[Saved]:
@@ -164,7 +166,7 @@ def feed_forward(frame: Frame, f: FeedForward, name: str) -> Iterator[Saved]:
     extra = f.activation == "relu2" or (f.gated and not frame.fused_activation)
     if extra:
         yield saved(frame, kind, f"{name}: activation before it is multiplied", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
-    yield saved(frame, kind, f"{name}: input of the down-projection", "T·f/t·e", T * f.width // t * e, KORTHIKANTI, **more)
+    yield product_input(frame, kind, f"{name}: input of the down-projection", "T·f/t", T * f.width // t, KORTHIKANTI, **more)
 
 
 def _without(frame: Frame, layer: Layer, all_saved: tuple[Saved, ...]) -> Iterator[Saved]:
