@@ -14,6 +14,7 @@ from tokenwire.fabric import TIERS, Fabric
 from tokenwire.fabric.fabric import Ints
 from tokenwire.flows.loads import link_bytes
 from tokenwire.flows.patterns import Pairs, Pattern, patterns
+from tokenwire.step.operation import PHASES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -218,4 +219,7 @@ def traffic(
         row for row in operations.select(columns).iter_rows()
         if row[3] != "setup" and row[1] not in ("send", "recv", "barrier") and row[6] > 1
     )  # fmt: skip
-    return Traffic(tuple(patterns(operations, plan, chosen)), plan, fabric, seed, pxn, chosen, place, said)
+    # In the order of a step, whichever stage says a kind first.
+    order: tuple[str, ...] = PHASES
+    kinds = sorted(patterns(operations, plan, chosen), key=lambda kind: order.index(kind.phase))
+    return Traffic(tuple(kinds), plan, fabric, seed, pxn, chosen, place, said)
