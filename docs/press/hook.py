@@ -33,7 +33,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
     found = sorted(path.relative_to(docs).as_posix() for path in docs.glob("*.md"))
     more = [page for page in found if page not in listed]
-    measured = [page for page in more if page.startswith(("validat", "measured", "time"))]
+    measured = [page for page in more if page.startswith(("validat", "measured", "agreement"))]
     for title, added in (("Is it true", measured), ("More", [page for page in more if page not in measured])):
         if added and config.nav is not None:
             section = next((part[title] for part in config.nav if title in part), None)

@@ -35,8 +35,10 @@ class _Balanced(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.fetched: list[str] = []
+        self.seen: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
         self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "data") and not (value or "").startswith("#")]
         if tag not in VOID:
             self.open.append(tag)
@@ -126,6 +128,23 @@ def test_charts_are_of_the_units_they_name() -> None:
     first = step.filter(step["stage"] == 0)
     assert chart.y_title == "MB a step"
     assert sum(value or 0 for one in chart.series for value in one.values) * 1e6 == pytest.approx((first["bytes"] * first["count"]).sum())
+
+
+def test_a_text_of_others_steers_no_browser(tmp_path: Path) -> None:
+    """Mark-up, scripts, quotes and control characters of a text, a name of a model, a file's name are shown, not obeyed."""
+    hostile = "<script>alert(1)</script> \"><img src=x onerror=alert(2)> ]]> & \x1b[31m &#60;b&#62; זה طريق \U0001f409\n" * 30
+    (tmp_path / "a<b>.txt").write_text(hostile, "utf-8")
+    file = tmp_path / "mine.toml"
+    file.write_text('[text]\nsource = "a<b>.txt"\n[model]\nname = "<i>m</i>"\nhidden_size = 256\nlayers = 8\nmax_positions = 256\n', "utf-8")
+    written = page(Walk(Journey.read(file)))
+    parsed = _Balanced()
+    parsed.feed(written)
+    assert parsed.open == []
+    assert parsed.fetched == []
+    assert not {"script", "img"} & parsed.seen
+    assert "<i>m" not in written
+    assert "&lt;script" in written
+    assert "\x1b" not in written
 
 
 def test_the_verb_writes_it_whole_or_not_at_all(tmp_path: Path) -> None:
