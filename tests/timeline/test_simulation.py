@@ -71,6 +71,8 @@ def test_no_step_is_shorter_than_its_busiest_rank_and_its_path_is_as_long_as_it(
     assert run.makespan >= max(run.busy) - 1e-9
     path = critical_path(run)
     assert sum(path.actions.values()) + path.transfers == pytest.approx(max(run.ended) + run.left_out * run.pace)
+    # A leg waits for nothing, or for one transfer.
+    assert all(leg.transfer == pytest.approx(0, abs=1e-9) or leg.transfer == pytest.approx(send) for leg in legs(run))
 
 
 def test_one_rank_alone_is_its_work() -> None:
@@ -105,6 +107,14 @@ def test_a_slow_stage_sets_the_pace() -> None:
     slow = [*durations[:3], {key: 2 * value for key, value in durations[3].items()}]
     fast, late = pipeline("1f1b", 4, 400, 1, durations).makespan, pipeline("1f1b", 4, 400, 1, slow).makespan
     assert late == pytest.approx(2 * fast, rel=0.02)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_path_runs_along_the_slowest_stage(blocking: bool) -> None:
+    durations = [*equal(3), {("F", 0): 1.2, ("B", 0): 2.4}]
+    run = pipeline("1f1b", 4, 16, 1, durations, 0.01, blocking=blocking)
+    # 16·3.6 seconds of stage 3 with its own sends; before and after it a forward and a backward of each other stage
+    assert critical_path(run).by_rank()[3] == pytest.approx(16 * 3.6)
 
 
 def test_jitter_costs_more_the_more_ranks_wait_for_each_other() -> None:

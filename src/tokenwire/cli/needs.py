@@ -15,23 +15,51 @@ def needs(
     mfu: Annotated[
         str | None, typer.Option("--mfu", metavar="SHARE", help="Share of the peak that computing reaches (40%).")
     ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="TIME", help='Time between checkpoints ("30 min" is 1800 s).')
+    ] = None,
+    efficiency: Annotated[
+        str | None, typer.Option("--efficiency", metavar="SHARE", help="The least NIC for this share of an endless network's speed.")
+    ] = None,
+    largest: Annotated[bool, typer.Option("--largest", help="How large the cluster may grow.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Which plans suit the cluster.")] = False,
+    against: Annotated[
+        list[str] | None, typer.Option("--against", metavar="KEY=VALUE", help="Beside the same with another value.")
+    ] = None,
     sets: Set = None,
     json: Json = False,
 ) -> None:
-    """What the network must offer, and why: bytes, bandwidth, messages, bisection, oversubscription.
+    """What the network must offer, and why: bytes, bandwidth, messages, bisection, oversubscription, buffers, storage.
 
     Example: tokenwire needs --set plan.tp=4 --exposed 5%
+
+    Other questions: --efficiency 90%, --largest, --plans, --against "cluster.nic_rate=100 Gb/s".
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json
+    from tokenwire.report.rooms import needs_by_time
     from tokenwire.report.rooms.needs import facts, picture
     from tokenwire.report.terminal import console
     from tokenwire.units import parse_share
 
-    most, reached = parse_share(exposed), None if mfu is None else parse_share(mfu)
-    found = facts(read_journey(journey, sets).needs(exposed=most, mfu=reached))
-    if json:
-        print_json(found)
+    walk, most = read_journey(journey, sets), parse_share(exposed)
+    if efficiency:
+        found = needs_by_time.efficiency(walk, parse_share(efficiency))
+        print_json(found) if json else needs_by_time.show_efficiency(found)
+    elif largest:
+        sizes = needs_by_time.growth(walk, most)
+        print_json({"sizes": sizes}) if json else needs_by_time.show_growth(sizes, most)
+    elif plans:
+        suited = needs_by_time.plans(walk)
+        print_json({"plans": suited}) if json else needs_by_time.show_plans(suited)
+    elif against:
+        both = needs_by_time.beside(walk, read_journey(journey, [*(sets or []), *against]))
+        print_json({"networks": both}) if json else needs_by_time.show_beside(both)
     else:
-        for part in picture(found):
+        own = walk.needs(exposed=most, mfu=None if mfu is None else parse_share(mfu))
+        said = facts((*own, *needs_by_time.figures(walk, most, checkpoint)))
+        if json:
+            print_json(said)
+            return
+        for part in picture(said):
             console().print(part)

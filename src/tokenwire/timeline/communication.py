@@ -8,6 +8,7 @@ their rate: a group with r ranks a node has r/g of its NICs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,9 @@ from tokenwire.timeline.accelerator import Accelerator
 
 CALL_SECONDS = 1e-5
 """Start of a send or an exchange between GPUs where nothing was measured (assumed)."""
+
+USUAL_LATENCY = 1e-6
+"""Seconds of a link beyond which a network is longer than those of NCCL's own latencies (assumed)."""
 
 
 class Place(NamedTuple):
@@ -63,11 +67,23 @@ def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Acc
         return _exchange(size, place, inside, nic * shared / place.per_node, facts)
     machine = _machine(place, facts, shared, nic)
     if machine is not None and op in OPERATIONS:
-        return choose(machine, op, size).seconds
+        try:
+            chosen = choose(machine, op, size)
+        except InputError:
+            pass  # NICs below 2 Gb/s: slower than the slowest that NCCL's search of channels knows
+        else:
+            return chosen.seconds + _farther(op, chosen.algorithm, place.nodes, facts.link_latency)
     rate = inside if place.nodes == 1 else min(nic * shared, inside)
     latency = facts.domain_latency if place.nodes == 1 else 2 * facts.link_latency
     name = "ring" if "ring" in algorithms(op) else None
     return cost(op, name, place.ranks, size, rate=rate, latency=latency).seconds + CALL_SECONDS
+
+
+def _farther(op: str, algorithm: str, nodes: int, link_latency: float) -> float:
+    """Return the seconds that a call takes longer where links are longer than in the networks that NCCL's latencies were measured on."""
+    more = max(0.0, 2 * (link_latency - USUAL_LATENCY))
+    hops = 2 * math.ceil(math.log2(nodes)) if algorithm == "tree" else (nodes - 1) * (2 if op == "all_reduce" else 1)
+    return more * hops if nodes > 1 else 0.0
 
 
 def _measured(op: str, size: int, n: int, gpu: Accelerator) -> float:

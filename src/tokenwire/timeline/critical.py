@@ -51,12 +51,16 @@ def legs(run: Run) -> tuple[Leg, ...]:
 
 
 def _waited_for(run: Run, x: int) -> int | None:
+    """Return what an action waited for longest: of equals what came before it on its rank."""
     graph = run.graph
-    rank, start = graph.rank[x], run.started[x]
-    others = [y for y in (graph.one[x], graph.two[x]) if y >= 0 and graph.rank[y] != rank]
-    if x > graph.first[rank] and (not others or start - run.ended[x - 1] <= 1e-12 * start):
-        return x - 1
-    return max(others, key=run.ended.__getitem__) if others else None
+    rank = graph.rank[x]
+    came: list[tuple[float, bool, int]] = []
+    if x > graph.first[rank]:
+        held = run.send if run.blocking and graph.sends(x - 1) else 0.0
+        came.append((run.ended[x - 1] + held, True, x - 1))
+    came += [(run.ended[y] + run.send, False, y) for y in (graph.one[x], graph.two[x]) if y >= 0 and graph.rank[y] != rank]
+    close = [one for one in came if one[0] >= run.started[x] * (1 - 1e-12)]
+    return max(close, key=lambda one: one[1])[2] if close else None
 
 
 def critical_path(run: Run) -> Path:

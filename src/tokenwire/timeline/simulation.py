@@ -23,7 +23,7 @@ Durations = Sequence[Mapping[tuple[str, int], float]]
 class Run:
     """A simulated step: when each rank ends and how long it is busy, in seconds; ``ended`` by action of ``graph``.
 
-    ``graph`` has the ``shown`` micro-batches that were run one by one; ``left_out`` more repeat what is between them, and each takes
+    Transfers take ``send`` seconds, and hold the sender where ``blocking``. ``graph`` has the ``shown`` micro-batches that were run one by one; ``left_out`` more repeat what is between them, and each takes
     ``pace`` seconds.
     """
 
@@ -35,6 +35,8 @@ class Run:
     shown: int
     left_out: int = 0
     pace: float = 0.0
+    send: float = 0.0
+    blocking: bool = False
 
     @property
     def makespan(self) -> float:
@@ -63,7 +65,7 @@ def pipeline(
             more = micro_batches - fewer
             ends = tuple(end + more * pace for end in run.ends)
             busy = tuple(spent * micro_batches / fewer for spent in run.busy)
-            return Run(ends, busy, run.graph, run.started, run.ended, fewer, more, pace)
+            return Run(ends, busy, run.graph, run.started, run.ended, fewer, more, pace, send, blocking)
     return play(order(name, ranks, micro_batches, chunks, group), durations, send, micro_batches, blocking=blocking)
 
 
@@ -91,4 +93,4 @@ def play(
         free[r] = end if holds is None else end + holds[x]
     first = graph.first
     busy = tuple(sum(spent[first[r] : first[r + 1]]) for r in range(graph.ranks))
-    return Run(tuple(free), busy, graph, tuple(started), tuple(ended), micro_batches)
+    return Run(tuple(free), busy, graph, tuple(started), tuple(ended), micro_batches, send=send, blocking=blocking)

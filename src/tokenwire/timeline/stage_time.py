@@ -151,7 +151,8 @@ def stage_time(one: Load, micro_batches: int, step: float) -> StageTime:
                 sums[what] += m * one.slower * seconds
     forward = sum(w.forward * one.slower + sum(wait["forward"].values()) for w, wait in zip(one.works, one.waiting, strict=True))
     backward = sum(w.backward * one.slower + sum(wait["backward"].values()) for w, wait in zip(one.works, one.waiting, strict=True))
-    bubble = max(0.0, step - compute - one.optimizer - sum(waited.values()))
+    bubble = step - compute - one.optimizer - sum(waited.values())
+    bubble = bubble if bubble > 1e-12 * step else 0.0  # what rounding leaves is no waiting
     return StageTime(
         one.stage.index, forward, backward, compute, one.optimizer, dict(waited), bubble, dict(parts), dict(known),
         m * sum(work.flops for work in one.works), one.said.by_class,
