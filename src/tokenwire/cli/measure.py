@@ -24,6 +24,12 @@ def measure(
     ] = None,
     capture: Annotated[bool, typer.Option("--capture/--no-capture", help="Capture packets (tcpdump).")] = True,
     timeout: Annotated[str, typer.Option("--timeout", help="When the run is given up.")] = "300 s",
+    calibrate: Annotated[
+        str | None, typer.Option("--calibrate", metavar="FILE", help="Do not train: measure products and calls by size, write them.")
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", metavar="FILE", help="Also predict and time communication, by such a file.")
+    ] = None,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")] = None,
     sets: Set = None,
     json: Json = False,
@@ -37,9 +43,18 @@ def measure(
     Exit status 1 where a rank's bytes are off by more than 0.1 %.
     """
     from tokenwire.cli.output import print_json, print_table, progress, write_table
+    from tokenwire.measure.calibrate import read_calibration
     from tokenwire.measure.compare import Settings
+    from tokenwire.measure.hosts import NetworkConfig
     from tokenwire.measure.training import MODES
-    from tokenwire.report.rooms.measure import measured, network_config, show_measurement
+    from tokenwire.report.rooms.measure import (
+        RANKS,
+        calibrated,
+        measured,
+        network_config,
+        show_calibration,
+        show_measurement,
+    )
     from tokenwire.report.rooms.measure_page import check_page, write_page
     from tokenwire.units import parse_seconds
 
@@ -49,9 +64,17 @@ def measure(
     if report:
         check_page(report)
 
+    def hosts(count: int) -> NetworkConfig:
+        return network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay, ranks_per_node=ranks_per_node)
+
+    if calibrate:
+        found = calibrated(calibrate, hosts(RANKS if ranks is None else ranks), parse_seconds(timeout), progress())
+        print_json(found) if json else show_calibration(found, calibrate)
+        return
+    by = read_calibration(calibration) if calibration else None
+
     def settings(count: int) -> Settings:
-        net = network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay, ranks_per_node=ranks_per_node)
-        return Settings(net, steps, parse_seconds(timeout), capture)
+        return Settings(hosts(count), steps, parse_seconds(timeout), capture, calibration=by)
 
     result = measured(journey, sets, mode, ranks, settings, progress())
     if report:

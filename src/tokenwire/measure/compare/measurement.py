@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,28 @@ COLUMNS = (
     "acks_expected", "acks_most", "acks_captured", "frame_bytes_predicted", "frame_bytes_captured", "resent",
 )  # fmt: skip
 """What a row has besides ``step, src, dst``."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that ranks communicate in a step: predicted from components, and by step as the profiler of torch saw it (``timing``)."""
+
+    predicted: float
+    by_step: tuple[float, ...]
+
+    @property
+    def measured(self) -> float:
+        """Return the median over steps."""
+        return statistics.median(self.by_step)
+
+    @property
+    def off(self) -> float:
+        """Return by which share the prediction is above (or below) what was measured."""
+        return self.predicted / self.measured - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {"predicted_s": self.predicted, "measured_s": self.measured, "off": self.off, "by_step_s": list(self.by_step)}
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,7 @@ class Measurement:
     bursts: tuple[dict[str, Any], ...]
     frames_cut: bool = True
     dropped: int = 0
+    timing: Timing | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
@@ -137,6 +161,7 @@ class Measurement:
             "steps": self.steps, "first_compared_step": self.steady, "losses": list(self.losses), "verdict": self.verdict(),
             "per_rank": self.by_rank(), "three_ways": list(self.three_ways), "setup_bytes": self.setup_bytes,
             "store_bytes": self.store_bytes, "phases": list(self.phases), "dropped_packets": self.dropped,
+            "communication": self.timing.as_dict() if self.timing else None,
             "seconds": self.seconds, "notes": list(self.notes), "pairs": self.pairs.to_dicts(),
         }  # fmt: skip
 

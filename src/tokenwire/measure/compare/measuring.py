@@ -14,9 +14,10 @@ import numpy as np
 
 from tokenwire.collectives.gloo import on_connections, summed
 from tokenwire.errors import InputError
+from tokenwire.measure.calibrate import Calibration, communication_seconds
 from tokenwire.measure.compare.frames import FRAME_HEADER, frames
 from tokenwire.measure.compare.measured import by_capture, by_sockets
-from tokenwire.measure.compare.measurement import COLUMNS, Measurement
+from tokenwire.measure.compare.measurement import COLUMNS, Measurement, Timing
 from tokenwire.measure.compare.predicted import by_phase, of_calls, of_step, of_tensor, of_zero
 from tokenwire.measure.compare.three_ways import three_ways
 from tokenwire.measure.counting.capture import Listening, capturing
@@ -25,6 +26,8 @@ from tokenwire.measure.dryrun.record import require_torch
 from tokenwire.measure.hosts import Network, NetworkConfig, network
 from tokenwire.measure.training.job import STARTING, Job, require_tokens
 from tokenwire.measure.training.modes import Mode, own_mode
+from tokenwire.measure.training.task import meeting
+from tokenwire.measure.training.timing import least_waiting
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,13 +46,15 @@ _BINS = 60
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run: the network, optimizer steps, seconds until it is given up, whether packets are captured."""
+    """How to run: the network, optimizer steps, seconds until it is given up, whether packets are captured. With a
+    ``calibration`` calls are timed, and their time is predicted from it."""
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     steps: int = 5
     timeout: float = 300.0
     capture: bool = True
     learning_rate: float = 3e-3
+    calibration: Calibration | None = None
     fails: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +62,9 @@ class Settings:
         if not STARTING < self.steps <= MOST_STEPS:
             raise InputError(f"steps = {self.steps}", rule=f"the first {STARTING} set torch up, so {STARTING + 1} to {MOST_STEPS:,}",
                              nearest=str(min(max(self.steps, STARTING + 1), MOST_STEPS)))  # fmt: skip
+        if self.calibration is not None and self.steps < STARTING + 2:
+            raise InputError(f"steps = {self.steps}", rule="the last one is not timed, so with a calibration there must be one more",
+                             nearest=str(STARTING + 2))  # fmt: skip
 
 
 def measure(
@@ -76,10 +84,9 @@ def measure(
         with network(settings.network) as net:
             tell(f"{chosen.said}: {net.said}")
             job = Job(
-                arch, plan, np.asarray(ids, dtype=np.int64), settings.steps, tuple(host.address for host in net.hosts),
-                net.hosts[0].interface, net.store_port, net.namespaces, zero=chosen.zero,
+                **meeting(net), arch=arch, plan=plan, ids=np.asarray(ids, dtype=np.int64), steps=settings.steps, zero=chosen.zero,
                 sequence_parallel=chosen.sequence_parallel, learning_rate=settings.learning_rate,
-                timeout=min(settings.timeout, 300.0), delay=settings.network.delay or 0.0, fails=settings.fails,
+                timeout=min(settings.timeout, 300.0), delay=settings.network.delay or 0.0, timed=settings.calibration is not None, fails=settings.fails,
             )  # fmt: skip
             from tokenwire.measure.training.running import run
 
@@ -126,6 +133,10 @@ def _measurement(
     marks = runs[0]["marks"]
     counted = [(mark, by_sockets(runs, mark), by_capture(found, runs, mark) if found is not None else None)
                for mark in range(1, len(marks))]  # fmt: skip
+    timing = None
+    if settings.calibration is not None:
+        steps = list(zip(*(run["events"] for run in runs), strict=True))
+        timing = Timing(communication_seconds(table, arch, plan, mode, settings.calibration), tuple(map(least_waiting, steps)))
     notes = []
     if dropped:
         notes.append(f"the capture missed {dropped:,} packets: what it says is too little")
@@ -134,7 +145,7 @@ def _measurement(
         steady=STARTING + 1, losses=_losses(runs), pairs=_rows(counted, predicted, recorded, settings, net.kind),
         three_ways=three_ways(runs, found) if net.kind == "namespaces" else (), setup_bytes=_at_first(runs, "connections"),
         store_bytes=_store(runs), phases=tuple(by_phase(table, plan)),
-        bursts=_bursts(found, runs, len(marks) - 1), frames_cut=net.kind == "namespaces" and not settings.network.offloads, dropped=dropped, seconds=seconds, notes=tuple(notes),
+        bursts=_bursts(found, runs, len(marks) - 1), frames_cut=net.kind == "namespaces" and not settings.network.offloads, dropped=dropped, timing=timing, seconds=seconds, notes=tuple(notes),
     )  # fmt: skip
 
 

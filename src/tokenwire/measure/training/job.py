@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenwire.errors import InputError
+from tokenwire.measure.training.task import Task
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 
@@ -17,28 +18,20 @@ STARTING = 2
 """Steps that are not like the others: torch makes groups, buckets and optimizer states in them."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run: ``ids`` int64[tokens] of the text; ``addresses`` by rank; ``zero`` and ``sequence_parallel`` as in ``modes``.
+@dataclass(frozen=True, kw_only=True)
+class Job(Task):
+    """A run: ``ids`` int64[tokens] of the text; ``zero`` and ``sequence_parallel`` as in ``modes``; ``timed``: calls are timed, too."""
 
-    ``namespaces`` by rank are the files that stand for them; none on loopback. ``delay`` in s is that of the
-    network, for which marks wait.
-    """
-
+    module = "tokenwire.measure.training.rank"
     arch: Architecture
     plan: Plan
     ids: Ids
     steps: int
-    addresses: tuple[str, ...]
-    interface: str
-    store_port: int
-    namespaces: tuple[str, ...]
     zero: bool = False
     sequence_parallel: bool = True
     learning_rate: float = 3e-3
     seed: int = 1
-    timeout: float = 120.0
-    delay: float = 0.0
+    timed: bool = False
     fails: tuple[int, int] | None = None
 
     def batch(self, step: int, rank: int) -> tuple[Ids, Ids]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import timedelta
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from tokenwire.measure.counting.sockets import connections
-from tokenwire.measure.training.job import Job
+from tokenwire.measure.training.job import STARTING, Job
+from tokenwire.measure.training.task import join
+from tokenwire.measure.training.timing import timed
 
 _REST = 0.06
 """Seconds in which what is on its way arrives: more than the 40 ms after which TCP acknowledges at the latest."""
@@ -51,11 +53,11 @@ class Marks:
         if rank:
             self.store.add("gone", 1)
         else:
-            self._until("gone", self.job.plan.world - 1)
+            self._until("gone", self.job.world - 1)
 
     def _all(self, key: str) -> None:
         self.store.add(key, 1)
-        self._until(key, self.job.plan.world)
+        self._until(key, self.job.world)
 
     def _until(self, key: str, count: int) -> None:
         waited = 0.0
@@ -81,17 +83,11 @@ def run(folder: Path, rank: int, job: Job) -> None:
     import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
-    if not job.namespaces:
-        _speak_from(job.addresses[rank])
-    wait = timedelta(seconds=job.timeout)
-    store = dist.TCPStore(job.addresses[0], job.store_port, job.plan.world, rank == 0, timeout=wait)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=job.plan.world, timeout=wait)
+    store = join(job, rank)
     from tokenwire.measure.training.recording import RootRecorder
     from tokenwire.measure.training.trainers import trainer
 
-    recorder, marks, losses = RootRecorder(), Marks(store, job), []
+    recorder, marks, losses, events = RootRecorder(), Marks(store, job), [], []  # type: Any, Marks, list[float | None], list[Any]
     step = trainer(job, rank, recorder)
     marks.take("set-up")
     for index in range(job.steps):
@@ -104,28 +100,14 @@ def run(folder: Path, rank: int, job: Job) -> None:
             with recorder.recording():
                 losses.append(step(inputs, labels))
         else:
-            losses.append(step(inputs, labels))
+            with timed(events) if job.timed and index >= STARTING else nullcontext():
+                losses.append(step(inputs, labels))
         marks.take(f"step {index + 1}", began)
     calls = [{"op": c.op, "members": c.members, "elements": c.elements, "dtype": c.dtype, "phase": c.phase, "peer": c.peer,
               "root": root, "shift": shift} for c, root, shift in zip(recorder.calls, recorder.roots, recorder.shifts, strict=True)]  # fmt: skip
-    (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls}))
+    (folder / f"rank{rank}.json").write_text(json.dumps({"rank": rank, "losses": losses, "marks": marks.taken, "calls": calls,
+                                                     "events": events}))
     marks.take("end")
     dist.destroy_process_group()
     marks.part(rank)
 
-
-def _speak_from(address: str) -> None:
-    # On loopback an interface does not tell ranks apart: gloo is given the address of this rank.
-    from torch.distributed import distributed_c10d as c10d
-
-    kind: Any = c10d.ProcessGroupGloo
-
-    def made(store: Any, rank: int, size: int, timeout: Any) -> Any:
-        options = kind._Options()
-        options._devices = [kind.create_device(hostname=address)]
-        options._timeout = timeout
-        options._threads = 2
-        return kind(store, rank, size, options)
-
-    made._Options = kind._Options  # type: ignore[attr-defined]
-    c10d.ProcessGroupGloo = made

@@ -1,6 +1,6 @@
 """All ranks of a run out of one process: torch is read once, then each rank is a fork of it that goes to its own host.
 
-Run as ``python -m tokenwire.measure.training.ranks FOLDER``; FOLDER has the job. ``ended`` takes a line "rank status" as each ends,
+Run as ``python -m tokenwire.measure.training.ranks FOLDER``; FOLDER has the task. ``ended`` takes a line "rank status" as each ends,
 so that the first to fail is known.
 """
 
@@ -15,14 +15,14 @@ from importlib import import_module
 from pathlib import Path
 
 from tokenwire.measure.hosts.processes import tie
-from tokenwire.measure.training.job import Job
+from tokenwire.measure.training.task import Task
 
 _NETWORK = 0x40000000
 """CLONE_NEWNET, Linux include/uapi/linux/sched.h."""
 
 _READ = (
     "torch.distributed.algorithms.ddp_comm_hooks.default_hooks", "torch.distributed.optim", "tokenwire.measure.training.rank",
-    "tokenwire.measure.training.trainers", "tokenwire.measure.training.ring", "tokenwire.measure.dryrun.torch_pipeline",
+    "tokenwire.measure.calibrate.probing", "tokenwire.measure.training.trainers", "tokenwire.measure.training.ring", "tokenwire.measure.dryrun.torch_pipeline",
 )  # fmt: skip
 """All that a trainer may ask for, so that no rank reads it by itself."""
 
@@ -31,12 +31,12 @@ def start(folder: Path) -> None:
     """Start a process a rank and note how each ends."""
     for module in _READ:
         import_module(module)
-    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
+    task: Task = pickle.loads((folder / "task.pickle").read_bytes())
     mine, running = os.getpid(), {}
-    for rank in range(job.plan.world):
+    for rank in range(task.world):
         pid = os.fork()
         if pid == 0:
-            _be(rank, job, folder, mine)
+            _be(rank, task, folder, mine)
         running[pid] = rank
     with (folder / "ended").open("w") as ended:
         while running:
@@ -44,18 +44,16 @@ def start(folder: Path) -> None:
             print(running.pop(pid), os.waitstatus_to_exitcode(status), file=ended, flush=True)
 
 
-def _be(rank: int, job: Job, folder: Path, parent: int) -> None:
-    from tokenwire.measure.training.rank import run
-
+def _be(rank: int, task: Task, folder: Path, parent: int) -> None:
     status = 1
     try:
         tie(parent)
         said = os.open(folder / f"rank{rank}.said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
-        if job.namespaces:
-            enter(job.namespaces[rank])
-        run(folder, rank, job)
+        if task.namespaces:
+            enter(task.namespaces[rank])
+        import_module(task.module).run(folder, rank, task)
         status = 0
     except BaseException:
         traceback.print_exc()

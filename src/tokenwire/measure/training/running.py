@@ -13,26 +13,26 @@ from typing import Any
 
 from tokenwire.errors import InputError
 from tokenwire.measure.hosts import Network, child, stop
-from tokenwire.measure.training.job import Job
+from tokenwire.measure.training.task import Task
 
 MOST_SECONDS = 3600.0
 
 
-def run(job: Job, network: Network, folder: Path, seconds: float, note: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
-    """Run a job on a network and return what each rank wrote: ``losses``, ``marks``, ``calls``.
+def run(task: Task, network: Network, folder: Path, seconds: float, note: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """Run a task on a network and return what each rank wrote.
 
-    ``folder`` takes the job, the ranks' words and results. Raises ``InputError`` for a rank that fails and for a run that takes
+    ``folder`` takes the task, the ranks' words and results. Raises ``InputError`` for a rank that fails and for a run that takes
     more than ``seconds``; all processes have ended when this returns.
     """
     if not 0 < seconds <= MOST_SECONDS:
         raise InputError(f"timeout = {seconds:g} s", rule=f"must be above 0 and at most {MOST_SECONDS:,.0f} s", nearest="300 s")
-    (folder / "job.pickle").write_bytes(pickle.dumps(job))
+    (folder / "task.pickle").write_bytes(pickle.dumps(task))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
                    "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
     with (folder / "ranks.said").open("wb") as said:
         process = child([sys.executable, "-m", "tokenwire.measure.training.ranks", str(folder)], environment=environment, said=said)
     try:
-        _watch(process, job.plan.world, folder, seconds, note)
+        _watch(process, task.world, folder, seconds, note)
     finally:
         stop([process])
     return [json.loads((folder / f"rank{host.rank}.json").read_text()) for host in network.hosts]

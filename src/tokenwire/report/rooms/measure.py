@@ -9,6 +9,7 @@ from tokenwire.report.terminal import bar, console, table
 from tokenwire.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from tokenwire.measure.calibrate import Calibration
     from tokenwire.measure.compare import Measurement, Settings
     from tokenwire.measure.hosts import NetworkConfig
 
@@ -102,6 +103,9 @@ def verdict_lines(m: Measurement, verdict: dict[str, Any]) -> list[str]:
         ]
     else:
         lines.append("no capture: payload and messages apart are not seen")
+    if m.timing is not None:
+        lines.append(f"communication a step: {format_seconds(m.timing.predicted)} predicted from components, {format_seconds(m.timing.measured)} "
+                     f"measured without waiting for late ranks, {m.timing.off:+.1%}")  # fmt: skip
     lines.append(f"set-up {format_bytes(m.setup_bytes)} and the store's talk {format_bytes(m.store_bytes)} are counted apart")
     return lines
 
@@ -149,3 +153,24 @@ def _show_bursts(m: Measurement) -> None:
               ("from", "frames", ""), right=("from", "frames"), title="one step over time"))  # fmt: skip
     order = ", ".join(f"{row['phase']} over {row['group']} {format_bytes(row['payload_bytes'])}" for row in m.phases)
     out(f"predicted order: {order}")
+
+
+def calibrated(path: str, config: NetworkConfig, timeout: float, note: Callable[[str], None] | None = None) -> Calibration:
+    """Measure this machine by component and write the calibration to ``path``."""
+    from tokenwire.measure.calibrate import calibrate, write_calibration
+
+    found = calibrate(config, timeout, note)
+    write_calibration(found, path)
+    return found
+
+
+def show_calibration(c: Calibration, path: str) -> None:
+    """Print what was measured: products, attention, calls by size."""
+    out = console().print
+    out(f"{c.machine}; {c.network}")
+    products = [(f"{m} x {k} by {k} x {n}", f"{rate / 1e9:.2f}") for m, k, n, rate in c.matmul]
+    products += [(f"attention, {s} places, {heads} heads of {d}", f"{rate / 1e9:.2f}") for s, heads, _, d, rate in c.attention]
+    out(table(products, ("fp32, one thread a rank, all at once", "GFLOP/s"), right=("GFLOP/s",)))
+    rows = [(op, n, format_bytes(size, binary=True), format_seconds(seconds)) for (op, n), points in c.calls.items() for size, seconds in points]
+    out(table(rows, ("call", "ranks", "bytes", "time"), right=("ranks", "bytes", "time")))
+    out(f"written to {path}; use it with --calibration {path}")
