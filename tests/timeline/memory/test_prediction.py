@@ -78,6 +78,15 @@ def test_two_stages_of_fsdp_keep_whole_gradients_until_the_last_micro_batch() ->
     assert whole[0].size == 4 * (layers + 32_000 * 1024)
 
 
+def test_next_tokens_are_there_where_the_plan_trains_them() -> None:
+    model = {**GPT, "tied_embeddings": False, "positions": "rotary"}
+    without, single = of(model, 2, pp=2).stages[1], of(model, 2, pp=2, mtp_num_layers=1).stages[1]
+    # Its layer, norms of embedding, hidden state and output, 2·h·h of the product, and the table of tokens a second time.
+    more = 12_584_960 + 3 * 1024 + 2 * 1024**2 + 32_000 * 1024
+    assert single.of("weights", "between") - without.of("weights", "between") == pytest.approx(2 * more, abs=8 * 512)
+    assert single.of("head", "loss") > without.of("head", "loss")
+
+
 SIZES = st.sampled_from([1, 2, 4])
 
 

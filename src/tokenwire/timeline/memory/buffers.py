@@ -112,9 +112,10 @@ def placeholders(frame: Frame, stage: Stage) -> Iterator[Part]:
     if frame.dialect != "megatron" or not (frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders):
         return
     shapes: dict[tuple[int, ...], int] = {}
+    layers = frozenset(stage.layers)
     if frame.software.transformer_impl == "transformer_engine":
         for tensor in tensors(frame.arch, "megatron"):
-            if tensor.layer is not None and tensor.layer in stage.layers and tensor.part != "router" and len(tensor.shape) > 1:
+            if tensor.layer is not None and tensor.layer in layers and tensor.part != "router" and len(tensor.shape) > 1:
                 each = frame.arch.layers[tensor.layer].feed_forward if tensor.part == "experts" else None
                 cut = each.count // frame.plan.ep if isinstance(each, Experts) else 1
                 shapes[*tensor.shape, tensor.split_dim or 0] = local_elements(frame, tensor) // cut

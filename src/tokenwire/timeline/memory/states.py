@@ -43,7 +43,8 @@ class Held:
 
 def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     """Return what a rank of a stage holds, the dense parameters and those of its experts."""
-    here = [tensor for tensor in tensors(frame.arch, "megatron") if _on_stage(frame, tensor, stage)]
+    layers = frozenset(stage.layers)
+    here = [tensor for tensor in tensors(frame.arch, "megatron") if (tensor.layer in layers or _beside_layers(frame, tensor, stage))]
     parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
     return tuple(
         Held(name, tuple(local_elements(frame, x) for x in some),
@@ -52,9 +53,9 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     )  # fmt: skip
 
 
-def _on_stage(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
+def _beside_layers(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
     if tensor.layer is not None:
-        return tensor.layer in stage.layers or (tensor.layer >= len(frame.arch.layers) and has_next_tokens(frame, stage))
+        return tensor.layer >= len(frame.arch.layers) and has_next_tokens(frame, stage)
     if tensor.part in ("final_norm", "head"):
         return stage.has_head
     # A tied head, and the layers of multi-token prediction, need the table of tokens too.
@@ -63,10 +64,8 @@ def _on_stage(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
 
 
 def has_next_tokens(frame: Frame, stage: Stage) -> bool:
-    """Return whether the layers of multi-token prediction stand on a stage: where the plan puts them, else before the head."""
-    if not frame.arch.mtp_layers:
-        return False
-    return stage.has_next_tokens or (stage.has_head and not any(one.has_next_tokens for one in frame.plan.stages))
+    """Return whether the layers of multi-token prediction stand on a stage."""
+    return stage.has_next_tokens and frame.arch.mtp_layers > 0
 
 
 def local_elements(frame: Frame, tensor: Tensor) -> int:
