@@ -111,6 +111,18 @@ def test_methods_on_one_cluster() -> None:
     assert optimizer["sent_bytes"] == pytest.approx(data["sent_bytes"], rel=0.01)
 
 
+def test_a_plan_that_does_not_work_leaves_the_others() -> None:
+    from tokenwire.report.comparison.parallelism import compare_parallelism
+
+    result = compare_parallelism(Journey.read(None, overrides=["plan.tp=3"]), 8)
+    possible = {row["method"]: row["possible"] for row in result.frame.to_dicts()}
+    assert not possible["this journey's plan"]
+    assert possible["data"]
+    # Where nothing works there is nothing to compare: one line.
+    with pytest.raises(InputError, match="global batch"):
+        compare_parallelism(Journey.read(None, overrides=["training.global_batch=1", "cluster.gpus=1000"]), 8)
+
+
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_a_comparison_is_printed_and_plotted(name: str, tmp_path: Path) -> None:
     shown = run(["compare", name, "--plot", "plot.svg"], folder=tmp_path)

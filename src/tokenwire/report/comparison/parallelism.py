@@ -6,8 +6,9 @@ of the GPUs is data parallel. So "tensor" over more GPUs than a node has shows w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
@@ -76,13 +77,15 @@ class _Row:
 def compare_parallelism(journey: Journey, gpus: int) -> Comparison:
     """Return the bytes of a step for each method on the journey's cluster, inside nodes and between them.
 
-    ``gpus`` is not used: the number of GPUs is that of the cluster. A method that this model cannot be planned with has a
-    row without numbers and a note that says why.
+    ``gpus`` is not used: the number of GPUs is that of the cluster. A method that this model cannot be planned with, or a
+    journey's own plan that does not work, has a row without numbers and a note that says why; ``InputError`` where all are so.
     """
     import polars as pl
 
-    rows = [_row(journey, way) for way in WAYS]
-    rows.append(_counted(journey, "this journey's plan", journey.plan()))
+    rows = [_row(journey, way.name, partial(largest_plan, journey, way)) for way in WAYS]
+    if not any(row.plan for row in rows):
+        journey.plan()  # nothing to compare: its error says why, unless it alone works
+    rows.append(_row(journey, "this journey's plan", journey.plan))
     world = journey.config.cluster.world
     arch = journey.model().architecture
     tokens = journey.config.training.global_batch * journey.config.training.sequence_length
@@ -111,11 +114,11 @@ def compare_parallelism(journey: Journey, gpus: int) -> Comparison:
     )  # fmt: skip
 
 
-def _row(journey: Journey, way: Way) -> _Row:
+def _row(journey: Journey, name: str, planned: Callable[[], Plan]) -> _Row:
     try:
-        return _counted(journey, way.name, largest_plan(journey, way))
+        return _counted(journey, name, planned())
     except InputError as error:
-        return _Row(way.name, None, str(error))
+        return _Row(name, None, str(error))
 
 
 def largest_plan(journey: Journey, way: Way) -> Plan:
