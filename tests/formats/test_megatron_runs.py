@@ -94,7 +94,7 @@ def test_no_row_is_dropped() -> None:
     runs = golden_runs(path)
     assert len(runs) == len(path.read_text().splitlines()) == 543
     said = sum(run.represented for run in runs)
-    assert said >= 470
+    assert said >= 490
     assert all(run.reasons for run in runs if not run.represented)
     json.dumps([run.sections for run in runs])
 
@@ -107,3 +107,10 @@ def test_runs_on_b200_have_the_shapes_of_their_launchers() -> None:
     assert large.sections["model"]["kv_heads"] == 16
     assert large.sections["model"]["vocabulary_size"] == 128_257
     assert kind({"num-experts": 8}, "moe") == "MoE"
+
+
+def test_bert_is_a_decoder_of_its_shape_with_heads_of_its_own() -> None:
+    run = golden_run({**row(), "family": "bert"})
+    assert run.sections["model"]["vocabulary_size"] == 28_996
+    assert run.software["heads"] == "bert"
+    assert "heads are counted beside it" in run.assumed[0]

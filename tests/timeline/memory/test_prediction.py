@@ -122,3 +122,9 @@ def test_the_largest_model_is_quick() -> None:
     start = time.perf_counter()
     memory(arch, plan)
     assert time.perf_counter() - start < 0.5
+
+
+def test_heads_of_bert_by_hand() -> None:
+    # Kinds of tokens 2·h; h² + 3·h + 32,000 of the language head; h² + h, 2·h + 2 of the other (megatron-core, models/bert).
+    more = of(GPT, 1, Software(heads="bert")).stages[0].of("weights") - of(GPT, 1).stages[0].of("weights")
+    assert more == pytest.approx(2 * (2 * 1024 + 1024**2 + 3 * 1024 + 32_000 + 1024**2 + 1024 + 2 * 1024 + 2), abs=10 * 512)

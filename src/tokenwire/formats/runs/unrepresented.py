@@ -19,21 +19,19 @@ UNSAID = {
 """Argument: why a run that has it is not said."""
 
 
-def reasons(args: Mapping[str, Any], family: str = "") -> tuple[str, ...]:
+def reasons(args: Mapping[str, Any]) -> tuple[str, ...]:
     """Return why a run cannot be represented; empty where it can.
 
     >>> reasons({"use-megatron-fsdp": True})
     ("use-megatron-fsdp: Megatron's own FSDP, whose buffers are not modelled here",)
     """
-    return tuple(_found(args, family))
+    return tuple(_found(args))
 
 
-def _found(args: Mapping[str, Any], family: str) -> Iterator[str]:
+def _found(args: Mapping[str, Any]) -> Iterator[str]:
     for name, why in UNSAID.items():
         if name in args:
             yield f"{name}: {why}"
-    if family == "bert":
-        yield "bert: an encoder with heads of its own"
     if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
     if args.get("optimizer") == "muon" and "use-distributed-optimizer" in args:

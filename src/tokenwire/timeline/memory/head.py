@@ -67,6 +67,9 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     if arch.final_norm:
         yield frame.part("head", "final norm: its input and output", "2·T'·h·e", 2 * frame.residual, moments=AT_HEAD,
                          source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
+    if frame.software.heads != "language":
+        yield frame.part("head", "BERT's head: input of its activation, input and output of its norm", "3·T'·h·e", 3 * frame.residual,
+                         moments=AT_HEAD, source="megatron-core 0.16.1, models/bert/bert_lm_head.py")  # fmt: skip
     each, why = logits_bytes(frame)
     logits = frame.tokens * plan.vocabulary_size // plan.tp
     if frame.option("disable_loss_parallel"):

@@ -21,7 +21,7 @@ class Software(Section):
 
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
-    says it alone). ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
+    says it alone). ``heads`` are those of BERT where they are not a decoder's. ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
     gpu: str = ""
@@ -37,6 +37,7 @@ class Software(Section):
     expandable_segments: bool = False
     fp8: bool = False
     optimizer: Literal["adam", "muon"] = "adam"
+    heads: Literal["language", "bert", "bert-no-binary-head"] = "language"
     defer_embedding_wgrad_compute: bool = False
     wgrad_deferral_limit: int = Field(default=0, ge=0)
     torch: str = Field(default="2.10", pattern=r"^\d{1,3}\.\d{1,3}$")

@@ -46,11 +46,24 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     layers = frozenset(stage.layers)
     here = [tensor for tensor in tensors(frame.arch, "megatron") if (tensor.layer in layers or _beside_layers(frame, tensor, stage))]
     parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
+    further = {"dense": bert_heads(frame, stage)}
     return tuple(
-        Held(name, tuple(local_elements(frame, x) for x in some),
+        Held(name, (*(local_elements(frame, x) for x in some), *further.get(name, ())),
              sum(local_elements(frame, x) for x in some if x.part in PRODUCTS and len(x.shape) > 1))
         for name, some in parts if some
     )  # fmt: skip
+
+
+def bert_heads(frame: Frame, stage: Stage) -> tuple[int, ...]:
+    """Return the elements of BERT's tensors that a decoder has not: kinds of tokens, heads (megatron-core 0.16.1, models/bert)."""
+    if frame.software.heads == "language":
+        return ()
+    h, binary = frame.arch.hidden_size, frame.software.heads == "bert"
+    out = [2 * h] if stage.has_embedding and binary else []
+    if stage.has_head:
+        out += [h * h, h, h, h, frame.plan.vocabulary_size // frame.plan.tp]
+        out += [h * h, h, 2 * h, 2] if binary else []
+    return tuple(out)
 
 
 def _beside_layers(frame: Frame, tensor: Tensor, stage: Stage) -> bool:
