@@ -15,7 +15,7 @@ press = pytest.importorskip("press.blocks")
 COMPUTED = [DOCS / "index.md", *sorted((DOCS / "book").glob("*.md")), *sorted((DOCS / "guides").glob("*.md"))]
 WRITTEN = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "decisions").glob("*.md"))]
 # Tokenizers are trained, a model of billions is planned, captures are written and read.
-LONG = {"index", "tokens", "fabric", "flows", "bits", "parallelism", "needs", "size-a-network"}
+LONG = {"index", "tokens", "fabric", "flows", "bits", "parallelism", "needs", "size-a-network", "choose-a-plan"}
 
 
 def _name(path: Path) -> str:

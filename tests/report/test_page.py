@@ -67,7 +67,7 @@ def test_the_walk_is_one_small_file_that_fetches_nothing(written: str) -> None:
 
 def test_every_room_is_there_and_linked(written: str) -> None:
     linked = re.findall(r'<li><a href="#([\w-]+)">', written)
-    assert set(SCENES) | {"collective", "flows", "time", "memory"} == set(linked)
+    assert set(SCENES) | {"collective", "flows", "time", "memory", "needs-in-time"} == set(linked)
     assert all(f'<section id="{name}">' in written for name in linked)
 
 

@@ -13,7 +13,7 @@ from tokenwire.flows import reading_flows
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.page import drawings
 from tokenwire.report.page.section import Drawn, Section
-from tokenwire.report.page.timing import memory_section, time_section
+from tokenwire.report.page.timing import memory_section, needs_section, time_section
 from tokenwire.report.scenes import SCENES, Walk
 from tokenwire.report.terminal import table
 from tokenwire.text import types
@@ -52,6 +52,8 @@ def sections(walk: Walk) -> Iterator[Section]:
         if name == "packet":
             yield from time_section(walk.journey)
             yield from memory_section(walk.journey)
+        if name == "needs":
+            yield from needs_section(walk.journey)
 
 
 def _without_drawn(name: str, facts: dict[str, Any], drawn: tuple[Drawn, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The sections of time and memory: a step stage by stage, and what stands in a GPU when it is fullest."""
+"""The sections of time and memory, and of what is needed in time: a step stage by stage, a GPU when it is fullest, the least rates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from tokenwire.errors import InputError
 from tokenwire.journey import Journey
 from tokenwire.report.page.section import Drawn, Section
-from tokenwire.report.rooms import memory, time, time_plot
+from tokenwire.report.rooms import memory, needs, needs_by_time, time, time_plot
 from tokenwire.report.rooms.time_gantt import some_stages
 from tokenwire.report.terminal import table
 from tokenwire.units import format_seconds
 
 FREE = 0.05
 """Share of a GPU's memory that must stay free, as in ``tokenwire memory``."""
+WAITING = 0.1
+"""Share of a step that may wait for the network, as in ``tokenwire needs``."""
 MOST_ACTIONS = 600
 """Actions of the pipeline up to which every one is drawn: more would be thinner than a line, and megabytes."""
 
@@ -50,4 +52,17 @@ def memory_section(journey: Journey) -> Iterator[Section]:
         "memory", "What it holds",
         f"What stands in the memory of a rank when it is fullest: weights, gradients, what the optimizer keeps, and activations, on a {found.gpu}.",
         (Drawn(memory.chart(found), "The peak of each stage, by kind."),), tuple(memory.verdict(found.fit)),
+    )  # fmt: skip
+
+
+def needs_section(journey: Journey) -> Iterator[Section]:
+    """Yield the section of needs by the time line; none where its GPU or its plan is not known there."""
+    try:
+        found = needs_by_time.figures(journey, WAITING)
+    except InputError:
+        return
+    yield Section(
+        "needs-in-time", "How fast it must be",
+        f"The least rates and the longest latencies at which the network costs no more than {WAITING:.0%} of a step, and what storage must bear.",
+        (), tuple(needs.picture(needs.facts(found))),
     )  # fmt: skip
