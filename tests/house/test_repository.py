@@ -11,7 +11,7 @@ import pytest
 LONGEST = 400
 """Lines of a module: one concept that is read in one sitting."""
 
-PACKAGE_DATA = (".txt", ".toml", ".md", ".py", ".typed", ".json")
+PACKAGE_DATA = (".txt", ".toml", ".md", ".py", ".typed", ".json", ".css", ".js")
 
 
 def _tracked(root: Path) -> list[Path]:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,7 +83,7 @@ def visitor(browser: Any, address: str) -> Iterator[Visitor]:
 
 def faults(page: Any) -> list[str]:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(page).response["violations"]
+    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in SERIOUS]
 
 
@@ -263,11 +262,17 @@ def test_downloads(visitor: Visitor) -> None:
         assert file.readline().strip() == "layer,field,at_byte,bits,value,meaning"
 
 
-def test_a_large_journey_is_waited_for_and_can_be_stopped(visitor: Visitor) -> None:
+def test_a_large_journey_is_waited_for(visitor: Visitor) -> None:
     page = visitor.page
-    began = time.monotonic()
     page.goto(f"{visitor.address}/flows?scale=405b")
-    page.locator(".more, #stop").first.wait_for()
-    assert time.monotonic() - began < 20
     visitor.made()
     page.get_by_role("heading", name="Who is in whose way").first.wait_for()
+
+
+def test_long_work_says_so_and_is_stopped(visitor: Visitor) -> None:
+    page = visitor.page
+    page.goto(f"{visitor.address}/fabric?scale=405b&set=cluster.nodes%3D16384&fail=leaf1")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped.").wait_for()
+    page.wait_for_timeout(1500)
+    assert page.get_by_text("Stopped.").is_visible()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from tokenwire.web.journeys import Journeys
 
 PORT = 8050
 
@@ -47,6 +52,8 @@ def serve(
 
     from werkzeug.serving import make_server
 
+    from tokenwire.web.journeys import Journeys
+
     if not 1 <= port <= 65535:
         raise InputError(f"--port {port}", rule="must be 1 to 65535", nearest=str(min(max(port, 1), 65535)))
     app = explorer(file, sets, host=host, port=port)
@@ -58,6 +65,8 @@ def serve(
                          nearest=f"--port {port + 1 if port < 65535 else PORT}") from None  # fmt: skip
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     said(f"The explorer is at {address} (interrupt to end)")
+    # What the first visitor would wait for (libraries, compiled loops) is loaded meanwhile.
+    threading.Thread(target=warm, args=(Journeys(file, sets),), daemon=True).start()
     if browser:
         import webbrowser
 
@@ -66,6 +75,17 @@ def serve(
         server.serve_forever()
     finally:
         server.server_close()
+
+
+def warm(journeys: Journeys) -> None:
+    """Make every page once, for journeys of its own, so that libraries are loaded; a page that cannot be made is left out."""
+    from tokenwire.web.rooms import ROOMS, page_of
+    from tokenwire.web.state import State
+    from tokenwire.web.view import View
+
+    for name in ROOMS:
+        with contextlib.suppress(InputError):
+            page_of(name)(View(name, State(), journeys))
 
 
 def _assets() -> Any:
