@@ -9,7 +9,7 @@ their rate: a group with r ranks a node has r/g of its NICs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,8 +40,8 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Accelerator) -> float:
-    """Return the seconds of one call of ``size`` bytes (of the full tensor) in a group.
+def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Accelerator, once: float = 1.0) -> float:
+    """Return the seconds of one call of ``size`` bytes (of the full tensor) in a group; ``once`` as in ``exchange``.
 
     >>> from tokenwire.fabric import preset
     >>> from tokenwire.timeline.accelerator import accelerator
@@ -64,7 +64,7 @@ def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Acc
         )  # fmt: skip
         return size / rate + late + CALL_SECONDS
     if op == "all_to_all":
-        return _exchange(size, place, inside, nic * shared / place.per_node, facts)
+        return _exchange(size, place, inside, nic * shared / place.per_node, facts, once)
     machine = _machine(place, facts, shared, nic)
     if machine is not None and op in OPERATIONS:
         try:
@@ -96,10 +96,10 @@ def _measured(op: str, size: int, n: int, gpu: Accelerator) -> float:
     return moved / (gpu.network_rate * call.share) + fixed + hops * call.latency
 
 
-def _exchange(size: int, place: Place, inside: float, nic: float, facts: ClusterFacts) -> float:
+def _exchange(size: int, place: Place, inside: float, nic: float, facts: ClusterFacts, once: float) -> float:
     """Return an all_to_all by sends: each rank's part for its node by NVLink, the rest by its NIC, at the same time."""
     n = place.ranks
-    near, far = size * (place.per_node - 1) / n, size * (n - place.per_node) / n
+    near, far = size * (place.per_node - 1) / n, once * size * (n - place.per_node) / n
     late = facts.domain_latency if place.nodes == 1 else 2 * facts.link_latency
     return max(near / inside, far / nic if far else 0.0) + late + CALL_SECONDS
 
@@ -132,9 +132,15 @@ def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int |
 class Calls:
     """The calls of one plan on one cluster: where groups stand and how long calls take, each worked out once."""
 
-    def __init__(self, plan: Plan, facts: ClusterFacts, gpu: Accelerator, slower: Mapping[tuple[str, str, str], float] | None = None) -> None:
-        """``slower`` are factors by (operation, group, phase) of calls that share links with others (``sharing.slowdowns``)."""
-        self.plan, self.facts, self.gpu, self.slower = plan, facts, gpu, slower or {}
+    def __init__(
+        self, plan: Plan, facts: ClusterFacts, gpu: Accelerator, slower: Mapping[tuple[str, str, str], float] | None = None,
+        once: Callable[[Place], float] = lambda place: 1.0,
+    ) -> None:  # fmt: skip
+        """``slower`` are factors by (operation, group, phase) of calls that share links with others (``sharing.slowdowns``).
+
+        ``once`` is the share of an exchange between nodes that is sent (``exchange``).
+        """
+        self.plan, self.facts, self.gpu, self.slower, self.once = plan, facts, gpu, slower or {}, once
         self._places: dict[tuple[str, int, int | None], Place] = {}
         self._seconds: dict[tuple[str, int, Place], float] = {}
 
@@ -152,7 +158,8 @@ class Calls:
         """Return the seconds of one call."""
         key = (op, size, place)
         if key not in self._seconds:
-            self._seconds[key] = call_seconds(op, size, place, self.facts, self.gpu)
+            once = self.once(place) if op == "all_to_all" else 1.0
+            self._seconds[key] = call_seconds(op, size, place, self.facts, self.gpu, once)
         return self._seconds[key]
 
 

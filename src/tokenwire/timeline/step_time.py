@@ -23,6 +23,7 @@ from tokenwire.timeline.calibration import calibrated, named, precision_of, usua
 from tokenwire.timeline.communication import Calls
 from tokenwire.timeline.compute import AttentionKind
 from tokenwire.timeline.derivation import figures, notes
+from tokenwire.timeline.exchange import once
 from tokenwire.timeline.jitter import Jitter, jitter
 from tokenwire.timeline.overlap import blocking, flags
 from tokenwire.timeline.simulation import Run, pipeline
@@ -117,7 +118,7 @@ def step_time(
     gpu = gpu or _gpu(arch, plan, facts, setting)
     slower, by_stage = _slower(plan, slow or {}), _by_stage(rows, plan)
     flag, name, m = flags(plan.config), schedule_of(plan), plan.micro_batches
-    calls = Calls(plan, facts, gpu, shared)
+    calls = Calls(plan, facts, gpu, shared, lambda place: once(arch, plan, place))
     loads = tuple(load(arch, by_stage[s.index], s, calls, flag, attention, slower.get(s.index, 1.0)) for s in plan.stages)
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)

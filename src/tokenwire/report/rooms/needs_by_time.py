@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.errors import InputError
 from tokenwire.figures import Figure
 from tokenwire.report.terminal import console, table
-from tokenwire.units import format_bytes, format_count, format_rate, format_seconds, parse_seconds
+from tokenwire.units import (
+    format_bytes,
+    format_count,
+    format_quantity,
+    format_rate,
+    format_seconds,
+    parse_seconds,
+)
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
@@ -33,6 +41,8 @@ def figures(journey: Journey, exposed: float, every: str | None = None) -> tuple
     from tokenwire.needs.storage import EVERY
 
     seconds = EVERY if every is None else parse_seconds(every)
+    if seconds <= 0:
+        raise InputError(f"--checkpoint {every}"[:80], rule="must be more than no time", nearest='--checkpoint "1800 s"')
     return timed_requirements(timed_of(journey), parameters(journey.model().architecture).total, exposed, seconds)
 
 
@@ -91,10 +101,10 @@ def show_growth(found: Sequence[dict[str, Any]], exposed: float) -> None:
     rows = [(one["batch"], format_count(one["gpus"]), format_count(one["global_batch"]), format_seconds(one["seconds"]),
              f"{one['share']:.1%}".replace("%", " %"), f"{one['mfu']:.1%}".replace("%", " %")) for one in found]  # fmt: skip
     if not rows:
-        console().print(f"even this cluster's network costs more than {exposed:.0%} of the step")
+        console().print(f"even this cluster's network costs more than {format_quantity(exposed, '%')} of the step")
         return
     columns = ("batch", "GPUs", "sequences", "step", "network", "MFU")
-    console().print(table(rows, columns, right=columns[1:], title=f"As large as the network costs at most {exposed:.0%} of the step"))
+    console().print(table(rows, columns, right=columns[1:], title=f"As large as the network costs at most {format_quantity(exposed, '%')} of the step"))
 
 
 def show_plans(found: Sequence[dict[str, Any]]) -> None:
