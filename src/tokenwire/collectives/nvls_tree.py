@@ -43,10 +43,9 @@ def all_reduce_edges(n: int, S: int) -> Edges:
     g, domains = domains_of(n)
     found: list[tuple[Ints, Ints, Ints]] = []
     if g > 1:
-        inside = nvls.all_reduce_edges(g, S)
-        for d in range(domains):
-            members = np.append(domain_members(d, g), n + d)
-            found.append((members[inside.src], members[inside.dst], inside.bytes))
+        inside, d = nvls.all_reduce_edges(g, S), np.arange(domains, dtype=np.int64)[:, None]
+        src, dst = (np.where(end < g, d * g + end, n + d).reshape(-1) for end in (inside.src, inside.dst))
+        found.append((src, dst, np.tile(inside.bytes, domains)))
     if domains > 1:
         for j, own in enumerate(sizes(S, g)):
             e = tree.all_reduce_edges(domains, int(own))

@@ -1,9 +1,8 @@
 """Jobs that share a fabric in time: when each ends, and how much longer it takes than alone.
 
-A job makes one step's communication: its kinds one after the other (by phase, in a phase as the step has them), the flows of a
-kind all at once, the next kind when the last of them has ended. It begins at a time of its own. Nothing is computed in
-between, so that what jobs cost each other is the most that it can be for these kinds. Links are shared max-min fairly among all
-flows of all jobs.
+A job makes one step's communication: its kinds one after the other, as the step has them, the flows of a kind all at once, the next
+kind when the last of them has ended. It begins at a time of its own. Nothing is computed in between: the jobs meet on the network all
+the time. Links are shared max-min fairly among all flows of all jobs.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from tokenwire.fabric.ways import expanded
 from tokenwire.flows.contention import MOST_FLOWS, Flows, routed
 from tokenwire.flows.jobs import Jobs
 from tokenwire.flows.maxmin import simulate
-from tokenwire.step.operation import PHASES
 
-_ORDER: dict[str, int] = {phase: i for i, phase in enumerate(PHASES)}
 
 @dataclass(frozen=True)
 class Run:
@@ -55,7 +52,7 @@ def mixed(shared: Jobs, starts: Sequence[float], fabric: Fabric, only: Sequence[
 
     Raises ``InputError`` for more flows than are simulated.
     """
-    found = [tuple(sorted(routed(one, fabric, only), key=lambda kind: _ORDER[kind.phase])) for one in shared.traffics]
+    found = [tuple(routed(one, fabric, only)) for one in shared.traffics]
     many = sum(kind.ways.size.size for kinds in found for kind in kinds)
     if many > MOST_FLOWS:
         raise InputError(f"{many:,} flows of {len(found)} jobs", rule=f"at most {MOST_FLOWS:,} are simulated", nearest="--only dp")
