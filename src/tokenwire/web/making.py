@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 KEPT = 24
 """Pages that are kept."""
-MOST_KEPT_ROWS = 20_000
-"""Rows of the tables of a page that is kept with them; larger ones are made anew for their CSV."""
 PATIENCE = 1.5
 """Seconds after which a visitor is told that work is going on."""
 
@@ -72,7 +70,7 @@ class Pages:
         """Return a page's fields; none where not even they can be made."""
         try:
             return fields_of(name)(View(name, state, self.journeys))
-        except InputError:
+        except Exception:  # what is wrong is said by the page itself
             return []
 
     def csv(self, name: str, table: str, state: State) -> str:

@@ -56,6 +56,9 @@ def serve(
 
     if not 1 <= port <= 65535:
         raise InputError(f"--port {port}", rule="must be 1 to 65535", nearest=str(min(max(port, 1), 65535)))
+    if host in ("", "0.0.0.0", "::"):
+        raise InputError(f"--host {host}", rule="must be one address or name, the one that visitors type: requests that name another are refused",
+                         nearest="--host 127.0.0.1")  # fmt: skip
     app = explorer(file, sets, host=host, port=port)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     try:
