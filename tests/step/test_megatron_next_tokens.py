@@ -93,3 +93,23 @@ def test_left_out_layers_are_said() -> None:
     arch = replace(llama(), mtp_layers=1)
     assert any("mtp_num_layers = 1" in note for note in plan_of(arch, 8, {}).notes)
     assert plan_of(arch, 8, {"mtp_num_layers": 1}).notes == ()
+
+
+@pytest.mark.parametrize("layout", [None, "Ett|tt|m|L", "Ett|tt||mL", "Etttt|m||L"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_rank_holds_what_its_buffers_hold(layout: str | None, tied: bool) -> None:
+    from tokenwire.plan import holdings
+    from tokenwire.step.dialects.megatron.gradients import chunk_tensors
+    from tokenwire.step.dialects.megatron.next_tokens import with_their_layers
+    from tokenwire.step.dialects.megatron.sizes import Sizes
+
+    arch = llama(tied=tied)
+    options = {"tp": 2, "pp": 4, "mtp_num_layers": 1, "pipeline_model_parallel_layout": layout}
+    plan = plan_of(arch, 8, options)
+    longer, stages = with_their_layers(arch, plan)
+    for stage in stages:
+        buffered = sum(n for _, n, _ in chunk_tensors(Sizes.of(longer, plan), stage, 0))
+        held = int(holdings(arch, plan, plan.grid.rank_of(pp=stage.index))["elements"].sum())
+        # With both on one stage a tied head has memory that goes unused: a second copy in the buffers.
+        unused = plan.vocabulary_size // 2 * 64 if tied and stage.has_head and stage.has_next_tokens else 0
+        assert held + unused == buffered

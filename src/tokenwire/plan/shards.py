@@ -7,6 +7,7 @@ framework does it (``PlanConfig.sharding``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
@@ -34,7 +35,9 @@ def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     if not 0 <= rank < plan.world:
         raise InputError(f"rank {rank}", rule=f"the plan has ranks 0 to {plan.world - 1:,}",
                          nearest=str(min(max(rank, 0), plan.world - 1)))  # fmt: skip
-    rows = [_row(tensor, plan, rank) for tensor in tensors(arch, "megatron") if _on_stage(tensor, arch, plan, rank)]
+    # Layers of multi-token prediction are trained where the plan asks for them.
+    trained = replace(arch, mtp_layers=getattr(plan.config, "mtp_num_layers", None) or 0)
+    rows = [_row(tensor, plan, rank) for tensor in tensors(trained, "megatron") if _on_stage(tensor, arch, plan, rank)]
     columns = {"tensor": pl.String, "layer": pl.Int64, "part": pl.String, "shape": pl.String, "held": pl.String,
                "slices": pl.String, "elements": pl.Int64, "weight_bytes": pl.Int64, "gradient_bytes": pl.Int64,
                "optimizer_bytes": pl.Int64}  # fmt: skip
@@ -43,12 +46,15 @@ def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
 
 def _on_stage(tensor: Tensor, arch: Architecture, plan: Plan, rank: int) -> bool:
     stage = plan.stages[plan.stage_of(rank)]
+    own = len(arch.layers)
     if tensor.layer is not None:
-        return tensor.layer in stage.layers
+        return tensor.layer in stage.layers or (tensor.layer >= own and stage.has_next_tokens)
+    if tensor.part == "final_norm" and any(other.has_next_tokens for other in plan.stages):
+        return own - 1 in stage.layers
     if tensor.part in ("final_norm", "head"):
         return stage.has_head
     tied_copy = tensor.name == "embedding.weight" and arch.tied_embeddings and stage.has_head
-    return stage.has_embedding or tied_copy
+    return stage.has_embedding or stage.has_next_tokens or tied_copy
 
 
 def _row(tensor: Tensor, plan: Plan, rank: int) -> tuple[object, ...]:

@@ -68,7 +68,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "groups": [{**group, "first": list(group["first"])} for group in groups(plan)],
         "stages": [
             {"stage": s.index, "chunks": [list(c) for c in s.chunks], "layers": len(s.layers),
-             "has_embedding": s.has_embedding, "has_head": s.has_head}
+             "has_embedding": s.has_embedding, "has_head": s.has_head, "has_next_tokens": s.has_next_tokens}
             for s in plan.stages
         ],
         "notes": list(plan.notes),
@@ -89,7 +89,7 @@ Table = tuple[str, tuple[str, ...], list[tuple[Any, ...]], tuple[str, ...]]
 
 _NAMES = {
     "tp": "tensor", "cp": "context", "dp": "data", "dp_cp": "data × context", "pp": "pipeline", "ep": "expert",
-    "etp": "expert tensor", "edp": "expert data", "embedding": "first and last stage", "mp": "model: tensor × pipeline",
+    "etp": "expert tensor", "edp": "expert data", "embedding": "copies of the embedding", "mp": "model: tensor × pipeline",
     "tp_ep": "expert tensor × expert", "world": "all ranks", "dp_shard": "data, sharded", "dp_replicate": "data, replicated",
     "fsdp": "fully sharded data", "dp_shard_cp": "data, sharded × context",
 }  # fmt: skip
@@ -111,7 +111,8 @@ def plan_tables(plan: Plan) -> Iterator[Table]:
 
 
 def _ends(stage: Stage) -> str:
-    return ", ".join(["embedding"] * stage.has_embedding + ["head"] * stage.has_head)
+    further = ["multi-token prediction"] * stage.has_next_tokens
+    return ", ".join(["embedding"] * stage.has_embedding + further + ["head"] * stage.has_head)
 
 
 def rank_tables(plan: Plan, rank: int, held: pl.DataFrame) -> Iterator[Table]:
