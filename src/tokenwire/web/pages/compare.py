@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log10
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -21,6 +22,8 @@ from tokenwire.web.view import View
 
 GPUS = 8
 """GPUs of the comparisons of pure methods."""
+MOST_POWER = 2.0
+"""Powers of ten at which ratios are cut in the drawing."""
 
 
 def fields(view: View) -> list[Any]:
@@ -54,11 +57,15 @@ def _ratios(view: View, figures: pl.DataFrame) -> Any:
     if frame.is_empty():
         return html.Span()
     names = [f"{room_}: {what}" for room_, what in frame.select("room", "what").iter_rows()]
-    bars = [{"type": "bar", "orientation": "h", "y": names, "x": frame["ratio"].to_list(), "customdata": [f"{a} and {b}" for a, b in frame.select("first", "second").iter_rows()],
-             "marker": {"color": ["#b86e00" if ratio > 1 else "#4269d0" for ratio in frame["ratio"]]}, "hovertemplate": "%{y}: %{customdata}, × %{x:.3g}<extra></extra>"}]  # fmt: skip
-    layout = {"xaxis": {"type": "log", "title": {"text": "second over first (logarithmic)"}}, "yaxis": {"autorange": "reversed", "automargin": True}, "showlegend": False}
+    powers = [max(-MOST_POWER, min(MOST_POWER, log10(ratio))) for ratio in frame["ratio"]]
+    bars = [{"type": "bar", "orientation": "h", "y": names, "x": powers, "customdata": [f"{a} and {b}, × {ratio:.3g}" for a, b, ratio in frame.select("first", "second", "ratio").iter_rows()],
+             "marker": {"color": ["#b86e00" if power > 0 else "#4269d0" for power in powers]}, "hovertemplate": "%{y}: %{customdata}<extra></extra>"}]  # fmt: skip
+    ticks = {"tickvals": [-2, -1, log10(0.5), 0, log10(2), 1, 2], "ticktext": ["1/100", "1/10", "1/2", "same", "× 2", "× 10", "× 100"]}
+    most = max(abs(power) for power in powers) or 1.0
+    layout = {"xaxis": {**ticks, "range": [-1.1 * most, 1.1 * most]}, "yaxis": {"autorange": "reversed", "automargin": True, "tickfont": {"size": 11}}, "bargap": 0.3}
     columns = [Column("room", "room"), Column("what", "what"), Column("first", "this journey"), Column("second", "the second"), Column("ratio", "ratio", "1")]
-    return chart(view, "ratios", "How many times as much", bars, frame, columns, layout=layout, height=100 + 24 * len(names))
+    return chart(view, "ratios", "How many times as much", bars, frame, columns, layout=layout, height=100 + 22 * len(names),
+                 note="The second journey over this one, on a logarithmic axis; what is more than a hundred times is cut there.")  # fmt: skip
 
 
 def _choice(view: View, name: str) -> list[Any]:

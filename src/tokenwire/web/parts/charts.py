@@ -19,7 +19,7 @@ DATA_ROWS = 60
 
 _LAYOUT: dict[str, Any] = {
     "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
-    "font": {"size": 13}, "colorway": list(COLOURS), "hoverlabel": {"align": "left"}, "legend": {"orientation": "h", "y": 1.08, "yanchor": "bottom"},
+    "font": {"size": 13}, "colorway": list(COLOURS), "hoverlabel": {"align": "left"}, "showlegend": False,
 }  # fmt: skip
 
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
@@ -46,5 +46,18 @@ def chart(
         whole(view, frame.head(DATA_ROWS), columns, None, f"{title}: data"),
         *([html.P(f"The first {DATA_ROWS} of {len(frame):,} rows; the CSV has all.", className="note")] if len(frame) > DATA_ROWS else []),
     ], className="data", open=opened)  # fmt: skip
-    drawn = html.Figure([graph, html.Figcaption(f"Chart: {title}.", className="unseen")])
+    drawn = html.Figure([*_legend(traces), graph, html.Figcaption(f"Chart: {title}.", className="unseen")])
     return titled(view, name, title, html.Div([drawn, data]), note)
+
+
+def _legend(traces: Sequence[dict[str, Any]]) -> list[html.Div]:
+    # Beside the drawing, so that it makes its own room on a narrow screen.
+    named = [(trace["name"], _colour(trace, number)) for number, trace in enumerate(traces) if trace.get("name")]
+    if len(named) < 2:
+        return []
+    return [html.Div([html.Span([html.Span(className="square", style={"background": colour}), name]) for name, colour in named], className="legend")]
+
+
+def _colour(trace: dict[str, Any], number: int) -> str:
+    given = trace.get("marker", {}).get("color")
+    return given if isinstance(given, str) else COLOURS[number % len(COLOURS)]
