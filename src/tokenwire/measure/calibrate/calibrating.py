@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tokenwire.measure.calibrate.calibration import Calibration
 from tokenwire.measure.calibrate.probing import Probe
 from tokenwire.measure.dryrun.record import require_torch
-from tokenwire.measure.hosts import NetworkConfig, network
+from tokenwire.measure.hosts import NetworkConfig, network, own_folder
 from tokenwire.measure.training.running import run
 from tokenwire.measure.training.task import meeting
 
@@ -20,9 +19,9 @@ def calibrate(config: NetworkConfig, timeout: float = 600.0, note: Callable[[str
     """Measure this machine as so many hosts. Raises ``InputError`` as ``measure`` does, ``MissingExtra`` without torch."""
     require_torch("a calibration")
     groups = tuple(n for n in range(2, config.ranks + 1) if config.ranks % n == 0)
-    with tempfile.TemporaryDirectory(prefix="tokenwire-measure-") as folder, network(config) as net:
+    with own_folder() as folder, network(config) as net:
         probe = Probe(**meeting(net), groups=groups, timeout=min(timeout, 300.0))
-        runs = run(probe, net, Path(folder), timeout, note)
+        runs = run(probe, net, folder, timeout, note)
         said = net.said
     calls: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for op, n, size, seconds in runs[0]["calls"]:

@@ -104,8 +104,9 @@ class Measurement:
         return None if column.null_count() == len(column) else int(column.sum())
 
     def apart(self) -> dict[str, int] | None:
-        """Return the largest difference between two of the three ways of counting a rank, in packets and bytes with their options."""
-        if not self.three_ways:
+        """Return the largest difference between two of the three ways of counting a rank, in packets and bytes with their options; None where
+        sockets count segments that a card has yet to cut."""
+        if not self.three_ways or not self.frames_cut:
             return None
         out = {}
         for kind in ("packets", "bytes"):

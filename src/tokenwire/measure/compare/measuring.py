@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from tokenwire.measure.compare.three_ways import three_ways
 from tokenwire.measure.counting.capture import Listening, capturing
 from tokenwire.measure.counting.streams import Stream, streams
 from tokenwire.measure.dryrun.record import require_torch
-from tokenwire.measure.hosts import Network, NetworkConfig, network
+from tokenwire.measure.hosts import Network, NetworkConfig, network, own_folder
 from tokenwire.measure.training.job import STARTING, Job, require_tokens
 from tokenwire.measure.training.modes import Mode, own_mode
 from tokenwire.measure.training.task import meeting
@@ -79,8 +77,7 @@ def measure(
     require_torch("a real run")
     _check(arch, plan, ids, settings)
     chosen, began, tell = mode or own_mode(plan), time.monotonic(), note or (lambda _: None)
-    with tempfile.TemporaryDirectory(prefix="tokenwire-measure-") as name:
-        folder = Path(name)
+    with own_folder() as folder:
         with network(settings.network) as net:
             tell(f"{chosen.said}: {net.said}")
             job = Job(

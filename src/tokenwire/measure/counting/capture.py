@@ -60,8 +60,10 @@ def capturing(network: Network, folder: Path) -> Iterator[Listening]:
                 process.wait(_WAIT)
             except subprocess.TimeoutExpired:
                 stop([process])
-        for number in range(len(listening.files)):
-            listening.dropped += _missed((folder / f"tap{number}.said").read_text(errors="replace"))
+        for number, (_, interface, direction) in enumerate(network.taps[: len(listening.files)]):
+            # Of loopback libpcap leaves out what goes out, for it comes in again.
+            one_way = direction != "inout" or interface == "lo"
+            listening.dropped += _missed((folder / f"tap{number}.said").read_text(errors="replace"), one_way=one_way)
 
 
 def _started(process: Any, said: Path) -> None:
@@ -83,12 +85,12 @@ def _settled(files: list[Path]) -> None:
         sizes = now
 
 
-def _missed(said: str) -> int:
-    """Return the packets that tcpdump was shown and did not write, by its last words.
+def _missed(said: str, *, one_way: bool = False) -> int:
+    """Return the packets that tcpdump was shown and did not write, by its last words; ``one_way``: it was shown others, too.
 
     >>> _missed("90 packets captured" + chr(10) + "100 packets received by filter" + chr(10) + "7 packets dropped by kernel")
     17
     """
     counts = {what: int(count) for count, what in re.findall(r"(\d+) packets? (captured|received by filter|dropped by)", said)}
-    unread = counts.get("received by filter", 0) - counts.get("captured", 0)
+    unread = 0 if one_way else counts.get("received by filter", 0) - counts.get("captured", 0)
     return max(unread, 0) + counts.get("dropped by", 0)

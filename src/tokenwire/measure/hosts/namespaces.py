@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
+from tokenwire.measure.hosts.processes import started
 
 if TYPE_CHECKING:
     from tokenwire.measure.hosts.network import Network, NetworkConfig
@@ -62,7 +63,7 @@ def take_down_stale() -> list[str]:
     stale = []
     for name in _names(PREFIX):
         parts = name.split(".")
-        if len(parts) == 4 and parts[1].isdigit() and _started(int(parts[1])) != parts[2]:
+        if len(parts) == 4 and parts[1].isdigit() and started(int(parts[1])) != parts[2]:
             _remove(name)
             stale.append(name)
     return stale
@@ -167,16 +168,7 @@ def _names(stem: str) -> list[str]:
 
 
 def _stem() -> str:
-    return f"{PREFIX}.{os.getpid()}.{_started(os.getpid())}"
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in ticks since the machine did; empty where there is none."""
-    try:
-        # The second field, the name in brackets, may hold anything; the 22nd is the 20th after it.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return f"{PREFIX}.{os.getpid()}.{started(os.getpid())}"
 
 
 def _address(rank: int) -> str:

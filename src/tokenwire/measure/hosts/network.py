@@ -106,7 +106,7 @@ def _loopback(config: NetworkConfig, why: str) -> Network:
         asked.bind((hosts[0].address, 0))
         port = int(asked.getsockname()[1])
     tap: tuple[Any, ...] = (((), "lo", "inout"),) if os.geteuid() == 0 and shutil.which("tcpdump") else ()
-    return Network("loopback", f"loopback, an address a rank ({why})", hosts, port, tap)
+    return Network("loopback", f"loopback, an address a rank ({why})", hosts, port, taps=tap)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 _PARENT_DEATH = 1
@@ -30,6 +31,15 @@ def tie(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def started(pid: int) -> str:
+    """Return when a process started, in ticks since the machine did; empty where there is none."""
+    try:
+        # The second field, the name in brackets, may hold anything; the 22nd is the 20th after it.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def stop(processes: Iterable[subprocess.Popen[bytes]], *, gently: float = 0.0) -> None:

@@ -57,12 +57,18 @@ def _speak_from(address: str) -> None:
 
     kind: Any = c10d.ProcessGroupGloo
 
-    def made(store: Any, rank: int, size: int, timeout: Any) -> Any:
-        options = kind._Options()
-        options._devices = [kind.create_device(hostname=address)]
-        options._timeout = timeout
-        options._threads = 2
-        return kind(store, rank, size, options)
+    class AtAddress(type):
+        def __call__(cls, store: Any, rank: int, size: int, timeout: Any) -> Any:
+            options = kind._Options()
+            options._devices = [kind.create_device(hostname=address)]
+            options._timeout = timeout
+            options._threads = 2
+            return kind(store, rank, size, options)
 
-    made._Options = kind._Options  # type: ignore[attr-defined]
-    c10d.ProcessGroupGloo = made
+        def __instancecheck__(cls, other: object) -> bool:
+            return isinstance(other, kind)
+
+        def __getattr__(cls, name: str) -> Any:
+            return getattr(kind, name)
+
+    c10d.ProcessGroupGloo = AtAddress("ProcessGroupGloo", (), {})

@@ -124,16 +124,19 @@ def _frame_lines(m: Measurement, verdict: dict[str, Any]) -> list[str]:
 
 
 def _show_three_ways(m: Measurement) -> None:
-    apart = m.apart()
-    if apart is None:
+    if not m.three_ways:
         return
     rows = [(row["rank"], *(f"{row[f'{kind}_{way}']:,}" if row[f"{kind}_{way}"] is not None else "-" for kind in ("packets", "bytes")
                             for way in ("interface", "sockets", "capture")), f"{row['option_bytes'] or 0:,}") for row in m.three_ways]  # fmt: skip
     columns = ("rank", "packets", "sockets", "capture", "bytes", "sockets ", "capture ", "options")
     out = console().print
     out(table(rows, columns, right=columns, title="all that each rank sent, the store's talk too, by its interface, its sockets, the capture"))
-    out(f"sockets count streams, and 66 B of headers a packet are added; options are TCP's besides those. The three are {apart['packets']:,} "
-        f"packets and {apart['bytes']:,} B apart at most")  # fmt: skip
+    apart = m.apart()
+    if apart is None:
+        out("sockets count segments, interface and capture sends that a card has yet to cut into them, each with one header")
+    else:
+        out(f"sockets count streams, and 66 B of headers a packet are added; options are TCP's besides those. The three are {apart['packets']:,} "
+            f"packets and {apart['bytes']:,} B apart at most")  # fmt: skip
 
 
 def _off(row: dict[str, Any], predicted: str, counted: str) -> str:
