@@ -50,6 +50,13 @@ def test_every_part_is_derived() -> None:
     assert "E'" not in text
 
 
+def test_a_version_is_no_number() -> None:
+    # torch 2.10 gives Blackwell workspaces of 8.125 MiB, later ones 32 MiB.
+    small, large = (run("--gpu", "B200", "--option", f"torch={version}", "--explain", "workspaces") for version in ("2.10", "2.11"))
+    assert "2·8,519,680" in small
+    assert "2·33,554,432" in large
+
+
 def test_table_and_picture_are_written(tmp_path: Path) -> None:
     run(*SETS, "--csv", str(tmp_path / "m.csv"), "--plot", str(tmp_path / "m.svg"))
     head, *rows = (tmp_path / "m.csv").read_text().splitlines()

@@ -49,9 +49,11 @@ def _option(text: str) -> tuple[str, Any]:
     if not sign or not key.strip():
         raise InputError(f"--option {text[:60]}", rule="must be KEY=VALUE", nearest="--option hidden_dropout=0.1")
     try:
-        return key.strip(), json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
-        return key.strip(), value.strip()
+        parsed = value.strip()
+    # A version is no number: 2.10 is not 2.1.
+    return key.strip(), value.strip() if key.strip() in ("torch", "transformer_engine") else parsed
 
 
 def facts(one: Found) -> dict[str, Any]:

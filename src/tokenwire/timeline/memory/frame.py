@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
+from tokenwire.step.dialects.megatron.sizes import written
 from tokenwire.timeline.memory.allocator import counted
 from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
 from tokenwire.timeline.memory.software import Software
@@ -91,25 +92,4 @@ class Frame:
 
     def put_in(self, formula: str, more: Mapping[str, int] | None = None) -> str:
         """Return a formula with numbers for its symbols."""
-        return written(formula, {**self.symbols, **(more or {})})
-
-
-def written(formula: str, symbols: Mapping[str, int]) -> str:
-    """Return ``formula`` with each symbol replaced by its value; words of more than one letter that are no symbol stay.
-
-    >>> written("T'·h·e", {"T": 8, "T'": 4, "h": 512, "e": 2})
-    '4·512·2'
-    """
-    out, i = [], 0
-    names = sorted(symbols, key=len, reverse=True)
-    while i < len(formula):
-        before = formula[i - 1] if i else " "
-        name = next((n for n in names if formula.startswith(n, i)), None)
-        after = formula[i + len(name)] if name and i + len(name) < len(formula) else " "
-        if name and not before.isalpha() and not (after.isalpha() or after in "'_"):
-            out.append(f"{symbols[name]:,}")
-            i += len(name)
-        else:
-            out.append(formula[i])
-            i += 1
-    return "".join(out)
+        return written(formula, {symbol: f"{value:,}" for symbol, value in {**self.symbols, **(more or {})}.items()})

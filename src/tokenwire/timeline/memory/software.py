@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tokenwire.config import Section
 from tokenwire.timeline.accelerator import named_facts
@@ -40,8 +41,15 @@ class Software(Section):
     heads: Literal["language", "bert", "bert-no-binary-head"] = "language"
     defer_embedding_wgrad_compute: bool = False
     wgrad_deferral_limit: int = Field(default=0, ge=0)
-    torch: str = Field(default="2.10", pattern=r"^\d{1,3}\.\d{1,3}$")
-    transformer_engine: str = Field(default="2.11", pattern=r"^\d{1,3}\.\d{1,3}$")
+    torch: str = "2.10"
+    transformer_engine: str = "2.11"
+
+    @field_validator("torch", "transformer_engine", mode="before")
+    @classmethod
+    def _of_two_numbers(cls, value: object) -> str:
+        if not re.fullmatch(r"\d{1,3}\.\d{1,3}", str(value)):
+            raise ValueError("must be a version of two numbers, such as 2.10")
+        return str(value)
 
     @property
     def torch_workspace(self) -> int:
