@@ -16,7 +16,7 @@ def needs(
         str | None, typer.Option("--mfu", metavar="SHARE", help="Share of the peak that computing reaches (40%).")
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="TIME", help='Time between checkpoints ("30 min" is 1800 s).')
+        str | None, typer.Option("--checkpoint", metavar="TIME", help='Time between checkpoints, e.g. "1800 s".')
     ] = None,
     efficiency: Annotated[
         str | None, typer.Option("--efficiency", metavar="SHARE", help="The least NIC for this share of an endless network's speed.")

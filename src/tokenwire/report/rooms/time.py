@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokenwire.errors import InputError
 from tokenwire.report.rooms.time_gantt import gantt, some_stages
 from tokenwire.report.terminal import console, folded, table
-from tokenwire.units import counted, format_quantity, format_seconds, parse_share
+from tokenwire.units import counted, format_bytes, format_quantity, format_seconds, parse_share
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
@@ -103,6 +103,17 @@ def _memory(journey: Journey) -> list[int] | None:
         return None
 
 
+def _memory_row(journey: Journey) -> list[tuple[str, str, str, str]]:
+    """Return the row of the worst stage's peak, where it is known."""
+    from tokenwire.timeline.memory import gpu_facts
+
+    peaks, whole = _memory(journey), gpu_facts(journey.config.cluster.facts.gpu).memory
+    if not peaks:
+        return []
+    said = f"stage {peaks.index(max(peaks))}" + (", does not fit: see tokenwire memory" if max(peaks) > whole else "")
+    return [("peak memory", format_bytes(max(peaks)), _share(max(peaks), whole), said)]
+
+
 def path_facts(step: StepTime) -> dict[str, Any]:
     """Return what lies on the critical path of the pipeline: seconds by stage, by kind, and in transfers."""
     from tokenwire.timeline import critical_path
@@ -145,6 +156,7 @@ def show(step: StepTime, journey: Journey) -> None:
         ("bubble", format_seconds(busy.bubble), _share(busy.bubble, whole), "waiting for other stages" if plan.pp > 1 else ""),
         ("one step", format_seconds(whole), "100 %", f"{step.tokens_per_second:,.0f} tokens/s"),
         ("of the peak", format_quantity(step.tflops_per_gpu * 1e12, "FLOP/s"), _share(step.mfu, 1.0), "MFU, a GPU"),
+        *_memory_row(journey),
     ]  # fmt: skip
     console().print(table(rows, ("", "time", "share", ""), right=("time", "share"),
                           title=f"One step on {counted(plan.world, 'GPU')}, {plan.micro_batches:,} micro-batch" + "es" * (plan.micro_batches != 1)))  # fmt: skip
