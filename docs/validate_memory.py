@@ -170,6 +170,8 @@ def _causes() -> Iterator[str]:
     yield "- A tokenizer that is not named is GPT-2's. Dropout is Megatron's 0.1 where no argument says another."
     yield "- Variants named `dracooci` ran in older images: unfused attention in deterministic mode; these, A100 rows of `dev` and release rows of"
     yield "  `lts` have an engine older than the placeholders."
+    yield "- Eight rows of `lts_dgx_a100` in deterministic mode, which miss by 18 to 42 %, have to the per cent the peak of unfused attention, 20"
+    yield "  others that of flash attention: no argument tells them apart."
     yield "- Rows of GB200 without deterministic mode have torch's small workspace; some of them show the large one (48 MiB more), which no argument says."
     yield "- GPUs where the row says none: 8, or as many as the plan needs; of release cases the number whose share of the optimizer's state is"
     yield "  nearest to what one row of the case has allocated; that case's allocated bytes are left out of the statistics above."
