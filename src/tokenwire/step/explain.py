@@ -85,7 +85,8 @@ def derivation(number: int, row: dict[str, Any]) -> str:
     where = f"stage {row['stage']}, {row['phase']}"
     peer = f" with stage {row['peer']}" if row["peer"] is not None and row["op"] in ("send", "recv") else ""
     times = f"{row['count']:,} × a step" + (f" ({row['layers']} layers)" if row["layers"] else "")
-    formula = f"{row['formula']} = {row['values']} = " if row["formula"] and row["formula"] != row["values"] else ""
+    put_in = "" if row["values"].replace(",", "") == str(row["elements"]) else f"{row['values']} = "
+    formula = f"{row['formula']} = {put_in}" if row["formula"] and row["formula"] != row["values"] else ""
     exact, short = f"{format_count(row['bytes'])} B", format_bytes(row["bytes"])
     lines = [
         f"{number}  {row['op']} on {row['group']} ({row['group_size']:,} ranks){peer}: {row['what']}",

@@ -13,7 +13,7 @@ value is first agreed upon.
 
 n rows are on a rank, w is the width. Rules: TransformerEngine 2.18 (its kernels need an accelerator: read, not run),
 pytorch/distributed.py (gather_along_first_dim, _all_gather_fp8, _all_gather_mxfp8, _start_all_gather_fp8_blockwise),
-pytorch/module/_common.py (set_quantizer_amax_reduction_group, set_quantizer_usage_for_wgrad_all_gather), pytorch/tensor/
+pytorch/module/_common.py (set_quantizer_amax_reduction_group), pytorch/module/linear.py (_linear_backward), pytorch/tensor/
 (get_scale_shape of MXFP8Quantizer and Float8BlockQuantizer).
 """
 
