@@ -67,6 +67,21 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert "above the NIC" in " ".join(ended.stdout.split())
 
 
+def test_nodes_of_nccls_own_file(tmp_path: Path) -> None:
+    # NICs below the GPUs' switches: LL128 is in use; below the CPU only: it is off, and LL or Simple takes its place.
+    from tests.fabric.test_pcie import node
+
+    picked = {}
+    for name, text in (("near", node("G0 N0;G1 N1")), ("far", node("G0 G1;N0 N1"))):
+        file = tmp_path / f"{name}.xml"
+        file.write_text(text)
+        facts = json.loads(command("collective", "all_gather", "--topology", str(file), "--ranks", "8", "--bytes", "1MiB", "--json").stdout)
+        assert (facts["nodes"], facts["ranks_per_node"], facts["nic_bytes_per_s"]) == (4, 2, 50e9)
+        picked[name] = facts["rows"][0]["protocol"]
+    assert picked["near"] == "LL128"
+    assert picked["far"] != "LL128"
+
+
 @pytest.mark.parametrize("name", ["dgx-a100-superpod", "gb200-nvl72", "alibaba-hpn", "deepseek-h800", "leonardo", "meta-24k-roce",
                                   "university-100gbe"])  # fmt: skip
 def test_every_cluster_of_the_catalog(name: str) -> None:

@@ -16,7 +16,7 @@ def collective(
     topology: Annotated[
         str | None,
         typer.Option(
-            "--topology", metavar="T", help="ring, switch (default), mesh, torus2d, torus3d; or a cluster: its name or file."
+            "--topology", metavar="T", help="ring, switch (default), mesh, torus2d, torus3d; or a cluster: its name or file (.toml; .xml of NCCL)."
         ),
     ] = None,
     link: Annotated[

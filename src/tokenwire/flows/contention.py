@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,8 @@ MOST_FLOWS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of communication: its flows (``src``, ``dst``, ``bytes``), their routes and what became of them."""
+class Flows:
+    """The flows of one kind of communication before anything is simulated: who, how much (``bytes``), and over which links."""
 
     op: str
     group: str
@@ -40,6 +40,12 @@ class Kind:
     dst: Ints
     bytes: Ints
     ways: Ways
+
+
+@dataclass(frozen=True)
+class Kind(Flows):
+    """One kind of communication: its flows and what became of them."""
+
     shared: Sharing
     fabric: Fabric
 
@@ -91,19 +97,6 @@ class Kind:
         return int((self.ways.entries == worst).sum())
 
 
-class Flows(NamedTuple):
-    """The flows of one kind of communication before anything is simulated: who, how much, and over which links."""
-
-    op: str
-    group: str
-    phase: str
-    parallelism: str
-    src: Ints
-    dst: Ints
-    bytes: Ints
-    ways: Ways
-
-
 def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = (), record: bool = False) -> Iterator[Kind]:
     """Yield each kind of communication of ``traffic`` on ``fabric`` (which may have failures), by itself.
 
@@ -114,7 +107,7 @@ def kinds(traffic: Traffic, fabric: Fabric, only: Sequence[str] = (), record: bo
         found = flows.ways
         shared = simulate((found.offsets, found.entries), found.size, found.rate, latency=found.latency, use=found.use,
                           record=record)  # fmt: skip
-        yield Kind(*flows, shared, fabric)
+        yield Kind(**vars(flows), shared=shared, fabric=fabric)
 
 
 def routed(traffic: Traffic, fabric: Fabric, only: Sequence[str] = ()) -> Iterator[Flows]:

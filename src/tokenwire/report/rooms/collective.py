@@ -15,6 +15,7 @@ from tokenwire.units import format_bytes, format_memory_rate, format_rate, forma
 if TYPE_CHECKING:
     import polars as pl
 
+    from tokenwire.fabric import ClusterFacts
     from tokenwire.report.comparison.chart import Chart
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"
@@ -42,7 +43,7 @@ def is_cluster(topology: str | None, algorithm: str | None) -> bool:
     """
     from tokenwire.fabric.facts import presets
 
-    named = topology is not None and (topology in presets() or topology.endswith(".toml"))
+    named = topology is not None and (topology in presets() or topology.endswith((".toml", ".xml")))
     return named or (algorithm or "").lower() == "nccl"
 
 
@@ -68,15 +69,8 @@ def read(
 
     Raises ``InputError`` naming the option.
     """
-    from tokenwire.fabric.facts import preset, presets, read_facts
-
     name = topology or DEFAULT_CLUSTER
-    if name.endswith(".toml"):
-        facts = read_facts(name)
-    elif name in presets():
-        facts = preset(name)
-    else:
-        raise unknown("cluster", name[:80], presets(), where="--topology")
+    facts = _cluster(name)
     if dtype not in TYPES:
         raise unknown("type", dtype[:80], TYPES)
     gpu, cpu = of_gpu(facts.gpu)
@@ -93,6 +87,22 @@ def read(
         nvswitch=facts.domain == "nvlink" and g >= 8, sharp=sharp, cpu=cpu, nic_path=facts.nic_path,
     )  # fmt: skip
     return Asked(op, name, facts.title, facts.gpu, machine, tuple(read_sizes(sizes)), dtype, _overrides(algorithm, env))
+
+
+def _cluster(name: str) -> ClusterFacts:
+    """Return the facts of a cluster of the catalog, of a user's file, or of nodes as NCCL's topology file describes them."""
+    from tokenwire.fabric import ClusterConfig, preset, presets
+    from tokenwire.fabric.facts import read_facts
+    from tokenwire.fabric.pcie_tree import read_tree
+
+    if name.endswith(".toml"):
+        return read_facts(name)
+    if name.endswith(".xml"):
+        facts = ClusterConfig(file=name).facts
+        return facts.model_copy(update={"title": f"nodes as in {name}"[:78], "nic_path": read_tree(name).nic_path})
+    if name not in presets():
+        raise unknown("cluster", name[:80], presets(), where="--topology")
+    return preset(name)
 
 
 def _overrides(algorithm: str | None, env: Sequence[str]) -> Overrides:
