@@ -13,6 +13,7 @@ import numpy as np
 from tokenwire.collectives.gloo import on_connections, summed
 from tokenwire.errors import InputError
 from tokenwire.measure.calibrate import Calibration, communication_seconds
+from tokenwire.measure.compare.bursts import bursts
 from tokenwire.measure.compare.frames import FRAME_HEADER, frames
 from tokenwire.measure.compare.measured import by_capture, by_sockets
 from tokenwire.measure.compare.measurement import COLUMNS, Measurement, Timing
@@ -39,7 +40,6 @@ LARGEST = 50_000_000
 """Parameters of the largest model: every rank may hold it, its gradients and two moments."""
 LOOPBACK_MTU = 65_536
 """Linux, drivers/net/loopback.c."""
-_BINS = 60
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ def _measurement(
     if settings.calibration is not None:
         steps = list(zip(*(run["events"] for run in runs), strict=True))
         timing = Timing(communication_seconds(table, arch, plan, mode, settings.calibration), tuple(map(least_waiting, steps)))
+    phases = tuple(by_phase(table, plan))
     notes = []
     if dropped:
         notes.append(f"the capture missed {dropped:,} packets: what it says is too little")
@@ -141,8 +142,8 @@ def _measurement(
         mode=mode.name, said=mode.said, network=net.said, prediction=said, ranks=plan.world, steps=settings.steps,
         steady=STARTING + 1, losses=_losses(runs), pairs=_rows(counted, predicted, recorded, settings, net.kind),
         three_ways=three_ways(runs, found) if net.kind == "namespaces" else (), setup_bytes=_at_first(runs, "connections"),
-        store_bytes=_store(runs), phases=tuple(by_phase(table, plan)),
-        bursts=_bursts(found, runs, len(marks) - 1), frames_cut=net.kind == "namespaces" and not settings.network.offloads, dropped=dropped, timing=timing, seconds=seconds, notes=tuple(notes),
+        store_bytes=_store(runs), phases=phases,
+        bursts=bursts(found, runs, max(len(marks) - 2, 1), plan, [row["group"] for row in phases]) if found else (), frames_cut=net.kind == "namespaces" and not settings.network.offloads, dropped=dropped, timing=timing, seconds=seconds, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -184,24 +185,3 @@ def _at_first(runs: list[dict[str, Any]], kind: str) -> int:
 
 def _store(runs: list[dict[str, Any]]) -> int:
     return sum(connection["sent"] for run in runs for connection in run["marks"][-1]["store"])
-
-
-def _bursts(found: list[Stream] | None, runs: list[dict[str, Any]], mark: int) -> tuple[dict[str, Any], ...]:
-    """Return frame bytes of the last step but one by pair over time: ``src``, ``dst``, ``bins`` of ``width_s`` from its start."""
-    if not found:
-        return ()
-    from tokenwire.measure.compare.measured import owners
-
-    mark = max(mark - 1, 1)
-    owner = owners(runs, mark)
-    first = min(run["marks"][mark]["began_ns"] for run in runs)
-    last = max(run["marks"][mark]["ended_ns"] for run in runs)
-    edges = np.linspace(first, max(last, first + 1), _BINS + 1)
-    out: dict[tuple[int, int], Any] = {}
-    for stream in found:
-        pair = (owner.get((stream.source, stream.target), -1), owner.get((stream.target, stream.source), -1))
-        if -1 not in pair:
-            out[pair] = out.get(pair, 0) + np.histogram(stream.time, edges, weights=stream.frame)[0]
-    width = (edges[1] - edges[0]) / 1e9
-    return tuple({"src": src, "dst": dst, "width_s": float(width), "bins": [int(x) for x in bins]}
-                 for (src, dst), bins in sorted(out.items()) if bins.sum())  # fmt: skip

@@ -75,7 +75,7 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
     from tokenwire.measure.training.ring import attend_in_ring, own_part
 
     plan, meshes = job.plan, Meshes.of(job.plan)
-    model = _begun(Decoder(job.arch))
+    model: Any = _begun(Decoder(job.arch))
     ring = meshes.data["cp"].get_group() if plan.cp > 1 else None
     if job.sequence_parallel:
         model = parallelized(model, job.arch, plan, meshes)
@@ -83,6 +83,10 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
         _tensor_parallel(model, meshes.dense["tp"])
     if ring is not None:
         attend_in_ring(model, ring, plan.training.sequence_length)
+    if plan.group_size("fsdp") == 1 and plan.group_size("dp_replicate") > 1:
+        # torchtitan/distributed and its models' apply_ddp: replicas without sharding, buckets of 100 MiB.
+        replicas = meshes.dense["dp_replicate"].get_group()
+        model = nn.parallel.DistributedDataParallel(model, process_group=replicas, bucket_cap_mb=100)
     # Without sequence parallelism norms stay plain tensors beside cut ones, which fused optimizers do not take together.
     plain = not job.sequence_parallel
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, foreach=False, fused=not plain)

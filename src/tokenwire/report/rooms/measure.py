@@ -146,14 +146,16 @@ def _off(row: dict[str, Any], predicted: str, counted: str) -> str:
 def _show_bursts(m: Measurement) -> None:
     if not m.bursts:
         return
-    sums = [sum(column) for column in zip(*(burst["bins"] for burst in m.bursts), strict=True)]
-    per = 4
-    rows = [sum(sums[at : at + per]) for at in range(0, len(sums), per)]
-    width = m.bursts[0]["width_s"] * per
-    most = max(rows, default=0) or 1
+    from tokenwire.measure.compare.bursts import by_group
+
+    per, groups = 4, by_group(m.bursts)
+    rows = {name: [sum(bins[at : at + per]) for at in range(0, len(bins), per)] for name, bins in groups.items()}
+    sums = [sum(column) for column in zip(*rows.values(), strict=True)]
+    width, most = m.bursts[0]["width_s"] * per, max(sums) or 1
     out = console().print
-    out(table([(format_seconds(k * width), format_bytes(size), bar(size / most, 30)) for k, size in enumerate(rows)],
-              ("from", "frames", ""), right=("from", "frames"), title="one step over time"))  # fmt: skip
+    out(table([(format_seconds(k * width), *(format_bytes(row[k]) for row in rows.values()), bar(size / most, 30))
+               for k, size in enumerate(sums)],
+              ("from", *groups, ""), right=("from", *groups), title="frames of one step over time, by group"))  # fmt: skip
     order = ", ".join(f"{row['phase']} over {row['group']} {format_bytes(row['payload_bytes'])}" for row in m.phases)
     out(f"predicted order: {order}")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.measure.compare.bursts import by_group
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.svg import svg
 from tokenwire.report.rooms.measure import verdict_lines
@@ -49,6 +50,7 @@ def page(m: Measurement) -> str:
         f"Prediction: {escape(m.prediction)}.</p>",
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdict_lines(m, verdict)) + "</ul>",
         *(f"<p>{escape(text)}</p>" for text in m.notes),
+        _three_ways(m),
         *(f"<figure>{svg(chart)}<figcaption>{escape(said)}</figcaption></figure>" for chart, said in _charts(m)),
         "<h2>By pair of ranks and step</h2>",
         _table(m.pairs.columns, m.pairs.head(_MOST_ROWS).rows()),
@@ -67,18 +69,37 @@ def _charts(m: Measurement) -> Iterable[tuple[Chart, str]]:
     )  # fmt: skip
     if m.bursts:
         width, per = m.bursts[0]["width_s"], 3
-        bins = range(0, len(m.bursts[0]["bins"]), per)
-        order = "; ".join(f"{row['phase']} over {row['group']}: {format_bytes(row['payload_bytes'])}" for row in m.phases)
-        series = tuple(Series(f"{b['src']} to {b['dst']}", tuple(float(sum(b["bins"][at : at + per])) for at in bins)) for b in m.bursts[:8])
+        starts = range(0, len(m.bursts[0]["bins"]), per)
+        when = tuple(f"{at * width * 1e3:.0f}" for at in starts)
+        groups = tuple(Series(name, tuple(float(sum(bins[at : at + per])) for at in starts)) for name, bins in by_group(m.bursts).items())
         yield (
-            Chart("One step over time", "stacked", "ms from its start", "frame bytes", tuple(f"{at * width * 1e3:.0f}" for at in bins),
-                  series, log_y=False),
-            f"Frames by pair of ranks (the first 8). Predicted order of phases, payload: {order}.",
+            Chart("One step over time", "stacked", "ms from its start", "frame bytes", when, groups, log_y=False),
+            "Frames by group: a pair of ranks counts for the smallest group that has both.",
         )  # fmt: skip
+        yield _predicted_order(m)
     yield (
         Chart("Loss", "bars", "step", "nats a token", tuple(str(k + 1) for k in range(len(m.losses))), (Series("loss", m.losses),),
               log_y=False),
         "Mean loss of each step over the ranks that see it.",
+    )  # fmt: skip
+
+
+def _three_ways(m: Measurement) -> str:
+    if not m.three_ways:
+        return ""
+    columns = list(m.three_ways[0])
+    return "<h2>All that each rank sent, counted three ways</h2>" + _table(columns, [[row[c] for c in columns] for row in m.three_ways])
+
+
+def _predicted_order(m: Measurement) -> tuple[Chart, str]:
+    phases = tuple(dict.fromkeys(row["phase"] for row in m.phases))
+    size = {(row["phase"], row["group"]): float(row["payload_bytes"]) for row in m.phases}
+    groups = dict.fromkeys(row["group"] for row in m.phases)
+    series = tuple(Series(group, tuple(size.get((phase, group), 0.0) for phase in phases)) for group in groups)
+    order = "; ".join(f"{row['phase']} over {row['group']}: {format_bytes(row['payload_bytes'])}" for row in m.phases)
+    return (
+        Chart("The same step as predicted, phase after phase", "stacked", "phase", "payload bytes", phases, series, log_y=False),
+        f"Payload of all ranks by phase and group, in the order of the step table: {order}.",
     )  # fmt: skip
 
 
