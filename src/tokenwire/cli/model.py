@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, Json, Parquet, Set
+from tokenwire.cli.options import Csv, Json, Parquet, Plot, Set
 
 
 def model(
@@ -22,6 +22,7 @@ def model(
     tensors: Annotated[
         bool, typer.Option("--tensors", help="List every tensor with its shape and how it is cut.")
     ] = False,
+    plot: Plot = None,
     csv: Csv = None,
     parquet: Parquet = None,
     sets: Set = None,
@@ -48,6 +49,10 @@ def model(
     if sequence_length is None and not overrides:
         sequence_length = journey.config.training.sequence_length
     found = facts(described, sequence_length=sequence_length, tensors=tensors)
+    if plot:
+        from tokenwire.report.plots import write_scene
+
+        write_scene("model", journey, plot)
     if json:
         print_json(found)
     else:

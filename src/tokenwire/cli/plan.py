@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 
 def plan(
@@ -12,6 +12,7 @@ def plan(
     rank: Annotated[
         int | None, typer.Option("--rank", metavar="N", help="What rank N holds, and the groups it is in.")
     ] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -28,6 +29,10 @@ def plan(
 
     trip = read_journey(journey, sets)
     resolved = trip.plan()
+    if plot:
+        from tokenwire.report.plots import write_scene
+
+        write_scene("plan", trip, plot)
     if rank is not None or csv or parquet:
         held = holdings(trip.model().architecture, resolved, rank or 0)
         if write_table(held, csv=csv, parquet=parquet):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
@@ -22,6 +22,7 @@ def step(
         int | None, typer.Option("--routing", metavar="SEED", help="Where experts' tokens go, with one draw of routing.")
     ] = None,
     skew: Annotated[float, typer.Option("--skew", help="Draw: how unequally liked experts are; 0: equally.")] = 0.0,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -45,6 +46,10 @@ def step(
         _routing(trip, routing, skew, json=json, csv=csv, parquet=parquet)
         return
     plan, operations = trip.plan(), trip.step().with_row_index("row")
+    if plot:
+        from tokenwire.report.plots import write_scene
+
+        write_scene("step", trip, plot)
     numbered = operations if stage is None else words.of_stage(operations, stage, plan.pp)
     if why is not None:
         print(folded(words.one(operations, why)))

@@ -43,7 +43,7 @@ def sections(walk: Walk) -> Iterator[Section]:
     for name, title in SCENES.items():
         scene = import_module(f"tokenwire.report.scenes.{name}")
         facts = scene.facts(walk)
-        drawn = tuple(_DRAWN[name](walk, facts)) if name in _DRAWN else ()
+        drawn = drawings_of(name, walk, facts)
         yield Section(name, title, _LEADS[name], drawn, tuple(scene.picture(_without_drawn(name, facts, drawn))))
         if name == "step":
             yield from _collective(walk)
@@ -54,6 +54,11 @@ def sections(walk: Walk) -> Iterator[Section]:
             yield from memory_section(walk.journey)
         if name == "needs":
             yield from needs_section(walk.journey)
+
+
+def drawings_of(name: str, walk: Walk, facts: dict[str, Any]) -> tuple[Drawn, ...]:
+    """Return what is drawn of a scene from its facts; nothing for a scene that has no drawing."""
+    return tuple(_DRAWN[name](walk, facts)) if name in _DRAWN else ()
 
 
 def _without_drawn(name: str, facts: dict[str, Any], drawn: tuple[Drawn, ...]) -> dict[str, Any]:
