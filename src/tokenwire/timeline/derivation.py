@@ -28,7 +28,7 @@ def notes(
             known[how] = known.get(how, 0.0) + seconds
     whole = sum(known.values()) or 1.0
     parts = [f"{known[how] / whole:.0%} {text}" for how, text in _KNOWN.items() if known.get(how)]
-    yield f"computing on {facts.gpu or gpu.name}: {', '.join(parts)}"
+    yield f"computing on {facts.gpu or gpu.kind.upper()}: {', '.join(parts)}"
     yield from gpu.assumed
     if len(out.stages) > 1:
         yield "a stage waits for its own sends" if blocking else "transfers between stages run beside computing"
@@ -36,7 +36,8 @@ def notes(
         worst = max(shared.items(), key=lambda one: one[1])
         yield f"behind the NICs {worst[0][0]} on {worst[0][1]} is slowest: {worst[1]:.2f} times as long as its NICs need"
     else:
-        yield "groups of a kind share a node's NICs; the network behind them has room for all (--network asks it)"
+        yield ("groups of a kind share a node's NICs, on which data parallelism goes after all others; the network behind them has room "
+               "for all (--network asks it)")  # fmt: skip
     if not out.jitter:
         yield "no kernel varies and no rank is slower than another, unless said (--jitter, --slow)"
 
