@@ -52,6 +52,8 @@ class Fitted:
     place: Place
     runs: list[Case]
     left_out: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    """The same where each run is left out by itself, and the same run of another release is not."""
 
     @property
     def error(self) -> float:
@@ -121,6 +123,8 @@ def fit(wanted: Wanted, all_cases: Sequence[Case]) -> Fitted:
     for i, case in enumerate(runs):
         folds.setdefault(names.index(fold(case)) % 12, []).append(i)
     out = Fitted(wanted, whole, runs, [0.0] * len(runs))
+    for i in everyone if len(runs) > 1 else ():
+        out.alone.append(predictions.of(i, predictions.best([j for j in everyone if j != i], wanted.free, whole)))
     for members in folds.values():
         others = [i for i in everyone if i not in members]
         place = predictions.best(others, wanted.free, whole) if others else tuple(0 if i < 3 else 4 for i in range(4))

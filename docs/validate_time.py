@@ -1,8 +1,10 @@
 """Predict the measured runs of the validation tables, and write docs/validation.md: every row, hits and misses.
 
     python docs/validate_time.py [../shared/data/validation]
+    python docs/validate_time.py --unseen FOLDER
 
-Fits the settings on the way (``calibrate_time``): each row is predicted with numbers that were fitted without it.
+Fits the settings on the way (``calibrate_time``): each row is predicted with numbers that were fitted without it. With ``--unseen`` the
+tables of a folder (those that it has) are predicted with the settings as the catalog has them, and nothing is fitted or written.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from calibrate_time import NAMES, Fitted, fit_all, value
-from measured_runs import DATA, Case, cases
+from calibrate_time import NAMES, Fitted, fit_all, value, wanted
+from measured_runs import DATA, TABLES, Case, cases
 
 from tokenwire.formats.runs import Run
-from tokenwire.timeline.calibration import calibrated, usual
+from tokenwire.timeline.calibration import calibrated, named, usual
 
 PAGE = Path(__file__).resolve().parent / "validation.md"
 TARGETS = {"B200": 0.05, "MPT": 0.08, "SC21": 0.08, "sequence parallelism": 0.08, "torchtitan": 0.08, "Megatron-Bridge": 0.12}
@@ -33,6 +35,7 @@ class Line:
     case: Case
     seconds: float
     setting: str
+    alone: float
 
     @property
     def error(self) -> float:
@@ -44,13 +47,13 @@ def lines_of(said: Sequence[Case], fitted: Sequence[Fitted]) -> list[Line]:
     """Return every run with its prediction; runs of no setting are predicted by the usual one of their plan."""
     out, seen = [], set()
     for one in fitted:
-        for case, seconds in zip(one.runs, one.left_out, strict=True):
-            out.append(Line(case, seconds, one.wanted.name))
+        for case, seconds, alone in zip(one.runs, one.left_out, one.alone, strict=True):
+            out.append(Line(case, seconds, one.wanted.name, alone))
             seen.add(id(case))
     for case in said:
         if id(case) not in seen:
             gpu = calibrated(case.gpu, usual(case.gpu, case.arch, case.plan), case.precision)
-            out.append(Line(case, case.predicted(gpu).step_seconds, ""))
+            out.append(Line(case, seconds := case.predicted(gpu).step_seconds, "", seconds))
     order = {id(case): at for at, case in enumerate(said)}
     return sorted(out, key=lambda line: order[id(line.case)])
 
@@ -60,7 +63,8 @@ def summary(name: str, lines: Sequence[Line], target: float | None) -> str:
     errors = [abs(line.error) for line in lines]
     mean, middle, worst = statistics.fmean(errors), statistics.median(errors), max(lines, key=lambda line: abs(line.error))
     met = "" if target is None else f"{target:.0%}, " + ("met" if mean <= target else "missed")
-    return f"| {name} | {len(lines)} | {mean:.1%} | {middle:.1%} | {worst.error:+.1%} | {met} |"
+    alone = statistics.fmean(abs(line.alone / line.case.seconds - 1) for line in lines)
+    return f"| {name} | {len(lines)} | {mean:.1%} | {middle:.1%} | {worst.error:+.1%} | {met} | {alone:.1%} |"
 
 
 def page(lines: Sequence[Line], unsaid: Sequence[tuple[str, Run, str]], fitted: Sequence[Fitted]) -> Iterator[str]:
@@ -68,9 +72,10 @@ def page(lines: Sequence[Line], unsaid: Sequence[tuple[str, Run, str]], fitted: 
     yield "# Predicted beside measured: the time of a step\n"
     yield "Written by `docs/validate_time.py`. Every row of the tables of measured runs is read by an importer (`tokenwire.formats`) into the"
     yield "sections of a journey file, predicted, and compared. No row was used to predict itself: the four numbers of a setting (GPU, framework,"
-    yield "precision) were fitted to the other rows of that setting, with all rows of the same model and plan left out (cross-validation, at most"
-    yield "12 folds). Bytes and peaks of memory stand in `validation-memory.md`.\n"
-    yield "| table | rows | mean error | median | worst | target for the mean |\n|---|--:|--:|--:|--:|---|"
+    yield "precision) were fitted to the other rows of that setting, and the same run in other releases or with other micro-batches was left out"
+    yield "with it (cross-validation, at most 12 folds). The last column is the mean where a row alone was left out, and its like in other releases"
+    yield "was not. Bytes and peaks of memory stand in `validation-memory.md`.\n"
+    yield "| table | rows | mean error | median | worst | target for the mean | row alone left out |\n|---|--:|--:|--:|--:|---|--:|"
     tables = list(dict.fromkeys(line.case.table for line in lines))
     for table in tables:
         yield summary(table, [line for line in lines if line.case.table == table], TARGETS.get(table))
@@ -118,5 +123,24 @@ def main(folder: Path) -> None:
     PAGE.write_text("\n".join(page(lines_of(said, fitted), unsaid, fitted)) + "\n", encoding="utf-8")
 
 
+def unseen(folder: Path) -> None:
+    """Print the rows of a folder's tables as the catalog's settings predict them, and a summary."""
+    said, unsaid = cases(folder, *(table for table, (_, file) in TABLES.items() if (folder / file).exists()))
+    lines = []
+    for case in said:
+        of = next((one.name for one in wanted() if one.member(case)), "")
+        setting = named(of) if of else usual(case.gpu, case.arch, case.plan)
+        seconds = case.predicted(calibrated(case.gpu, setting, case.precision)).step_seconds
+        lines.append(Line(case, seconds, of, seconds))
+        print(_row(lines[-1]))
+    for table, run, why in unsaid:
+        print(f"| {table} | {run.name} | {why} |")
+    for table in dict.fromkeys(line.case.table for line in lines):
+        print(summary(table, [line for line in lines if line.case.table == table], TARGETS.get(table)))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)
+    if sys.argv[1:2] == ["--unseen"] and len(sys.argv) == 3:
+        unseen(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)
