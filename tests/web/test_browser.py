@@ -214,6 +214,22 @@ def test_fields_and_bytes_are_lit_both_ways(visitor: Visitor) -> None:
     assert "destination" in page.locator("tr.lit").inner_text()
 
 
+def test_a_window_of_the_timeline_is_in_the_address(visitor: Visitor) -> None:
+    page = visitor.open("/timeline")
+    page.locator(".js-plotly-plot .bars").first.wait_for()
+    page.evaluate("""window.Plotly.relayout(document.querySelector('.js-plotly-plot'), {'xaxis.range[0]': 0.001, 'xaxis.range[1]': 0.002})""")
+    page.wait_for_url(re.compile(r"zoom=0.00100000-0.00200000"))
+    visitor.made()
+    page.get_by_role("link", name="All of the step").click()
+    page.wait_for_url(re.compile(r"/timeline$"))
+
+
+def test_rounds_are_played(visitor: Visitor) -> None:
+    page = visitor.open("/collective?call=all_reduce&ranks=4&bytes=4+MB")
+    page.locator(".updatemenu-button", has_text="Play").click()
+    page.locator(".slider-label", has_text="round 2").first.wait_for()
+
+
 def test_a_switch_fails_and_is_mended(visitor: Visitor) -> None:
     page = visitor.open("/fabric")
     page.get_by_role("link", name="fail leaf1").click()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ONE_BY_ONE = 2_500
 """Events up to which each is drawn."""
-SLICES = 360
+SLICES = 180
 """Slices of time into which more of them are summed, and bytes of a NIC are counted."""
 
 _OF_PHASE = {"forward": ("forward",), "backward": ("backward", "backward for inputs", "backward for weights"), "gradients": ("gradients",),
