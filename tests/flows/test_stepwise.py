@@ -66,7 +66,8 @@ def test_what_is_passed_on_has_come(op: str, algorithm: str, n: int) -> None:
     # Steps of a transfer's own past: all pieces that its sender adds to or passes on.
     if op != "all_to_all":
         for i in range(table.size):
-            comes = (table["dst"] == table["src"][i]) & (table["chunk"] == table["chunk"][i]) & (table["step"] < table["step"][i])
+            begin, end = table["offset"], table["offset"] + table["bytes"]
+            comes = (table["dst"] == table["src"][i]) & (begin < end[i]) & (begin[i] < end) & (table["step"] < table["step"][i])
             assert (ended[comes] <= began[i] + 1e-15).all()
     assert set(src.tolist()) <= set(RAIL.tolist())
 
