@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ KEPT = 24
 """Pages that are kept."""
 PATIENCE = 1.5
 """Seconds after which a visitor is told that work is going on."""
+
+LONGEST = 60.0
+"""Seconds that a download may take."""
 
 INSIDE = "Something went wrong inside the explorer; where it runs, its terminal says what."
 
@@ -75,13 +79,21 @@ class Pages:
 
     def csv(self, name: str, table: str, state: State) -> str:
         """Return a table of a page as CSV. Raises ``InputError`` for one that is not there."""
-        made = self.page(name, state, patience=60.0)
+        made = self.page(name, state, patience=LONGEST)
         if made.error or made.running is not None:
             raise InputError(f"table {table[:40]}", rule=made.error or "is not made yet: try again in a moment")
         frame = made.tables.get(table)
         if frame is None:
             raise InputError(f"table {table[:40]!r}", rule=f"the page has {', '.join(made.tables)}")
         return frame.write_csv()
+
+    def bounded(self, name: str, state: State, function: Callable[[], Any]) -> Any:
+        """Return what ``function`` returns, as one of the few pieces of work that go on at a time. Raises ``InputError`` for too many."""
+        made = self.work.result((name, state.query), function, LONGEST)
+        if isinstance(made, Running):
+            self.work.stop((name, state.query))
+            raise InputError(name, rule=f"takes longer than {LONGEST:.0f} s", nearest="the command line")
+        return made
 
     def _make(self, name: str, state: State) -> Made:
         view = View(name, state, self.journeys)

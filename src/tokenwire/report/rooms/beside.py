@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenwire.errors import InputError
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tokenwire.journey import Journey
+
+
+_FILES = {("text", "source"), ("tokenizer", "file"), ("model", "config"), ("cluster", "file")}
 
 
 class Item(NamedTuple):
@@ -28,7 +32,9 @@ def configuration(journey: Journey) -> Iterator[Item]:
     for section, values in journey.config.model_dump(exclude_none=True).items():
         for key, value in values.items():
             number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-            yield Item(f"[{section}]", key, str(value)[:120], number)
+            # Of a file its name says enough, and where it lies on this machine is nobody's business.
+            text = PurePath(value).name if (section, key) in _FILES else str(value)
+            yield Item(f"[{section}]", key, text[:120], number)
 
 
 def figures(journey: Journey) -> Iterator[Item]:
