@@ -1,6 +1,7 @@
 """The verb ``time``: its table, its JSON, its trace, and what it refuses."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,46 @@ def test_a_trace_has_every_micro_batch(tmp_path: Path) -> None:
     # 2 stages, 4 micro-batches, forward and backward of each
     assert sum(e["ph"] == "X" and e["cat"] in ("forward", "backward") for e in events) == 2 * 4 * 2
     assert all(e["dur"] > 0 for e in events if e["ph"] == "X")
+
+
+def test_a_trace_is_what_perfetto_reads(tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    ran("--trace", str(file), "--set", "training.global_batch=64", "--json")
+    data = json.loads(file.read_text())
+    assert data["displayTimeUnit"] == "ms"
+    events = data["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f"}
+    # On a thread one thing at a time; a stage is a process.
+    for pid in (0, 1):
+        for tid in (0, 1):
+            spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid))
+            assert spans
+            assert all(a[1] <= b[0] + 1e-6 for a, b in pairwise(spans))
+    # Every transfer begins where it is sent and ends, later, on the other stage: 16 activations, 16 gradients.
+    begins, ends = ({e["id"]: e for e in events if e["ph"] == phase} for phase in ("s", "f"))
+    assert len(begins) == 32
+    assert begins.keys() == ends.keys()
+    assert all(begins[i]["ts"] <= ends[i]["ts"] and begins[i]["pid"] != ends[i]["pid"] for i in begins)
+
+
+@pytest.mark.parametrize("ending", ["svg", "html"])
+def test_a_picture_has_a_bar_an_action(ending: str, tmp_path: Path) -> None:
+    file = tmp_path / f"step.{ending}"
+    ran("--plot", str(file), "--json")
+    drawn = file.read_text()
+    # 2 stages, 4 micro-batches, forward and backward
+    assert drawn.count("<title>forward of") == drawn.count("<title>backward of") == 8
+    assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_wire_as_table_json_and_csv(tmp_path: Path) -> None:
+    file = tmp_path / "bursts.csv"
+    assert "messages/s" in ran("--wire")
+    ran("--wire", "--csv", str(file))
+    out = json.loads(ran("--wire", "--json"))["wire"]
+    assert sum(len(stage["bursts"]) for stage in out) == len(file.read_text().splitlines()) - 1
+    for stage in out:
+        assert sum(stage["bytes_by_interval"]) == pytest.approx(stage["bytes"])
 
 
 def test_csv_has_a_row_a_stage(tmp_path: Path) -> None:
