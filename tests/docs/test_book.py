@@ -87,7 +87,7 @@ def test_axe_finds_no_serious_fault(site: Path, scheme: str) -> None:
     with playwright.sync_playwright() as session:
         browser = session.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         shown = browser.new_page(color_scheme=scheme)
-        for name in ("index", "book/tokens", "book/parallelism", "book/bits", "guides/size-a-network", "reference/keys", "reference/commands"):
+        for name in ("index", "book/tokens", "book/time", "book/bits", "guides/size-a-network", "cases", "reference/models", "reference/keys"):
             shown.goto((site / f"{name}.html").as_uri())
             found = axe.Axe().run(shown).response["violations"]
             serious = [(name, one["id"], one["nodes"][0]["html"][:120]) for one in found if one["impact"] in ("serious", "critical")]
