@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
-from tokenwire.fabric import TIERS, ClusterConfig, Fabric, build, presets, routes
+from tokenwire.fabric import TIERS, ClusterConfig, Fabric, build, presets, routes, ways
 from tokenwire.fabric.facts import ClusterFacts
 from tokenwire.fabric.hyperx import build_hyperx, mesh
 
@@ -149,3 +149,13 @@ def test_a_large_scale_up_domain() -> None:
     _, links = routes(fabric, [0], [71])
     assert [TIERS[fabric.tier[i]] for i in links] == ["nvlink", "nvlink"]
     assert fabric.rate[links].tolist() == [900e9, 900e9]
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "static", "adaptive", "spray", "valiant", "ugal"])
+def test_a_ring_longer_than_most(routing: str) -> None:
+    # 512 chips in a ring: the farthest is 256 links away.
+    fabric = build(ClusterConfig(preset="tpu-v4-torus", gpus=512, shape=(512,), routing=routing))  # type: ignore[arg-type]
+    found = ways(fabric, [0, 0, 511], [200, 312, 1], [10, 10, 10])
+    if routing != "valiant":
+        assert found.hops.tolist() == [200, 200, 2]
+    assert found.size.tolist() == [10, 10, 10]

@@ -6,6 +6,7 @@ GPU's NIC only where that is shorter or the only one (a failed leaf): NVLink to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 FREE, LENGTH = -1, -2
 """Edges that are no links: one that adds nothing to a way (a GPU to its NIC), one that adds to its length alone."""
-MOST_HOPS = 96
-"""Links of the longest way that is followed."""
+HOPS, MOST_CELLS = 96, 1 << 28
+"""Links of a way that there is place for at first (longer ones get more), and the places for all ways together."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,20 @@ class GraphRouter:
 
         g = self.graph
         order = np.argsort(dst, kind="stable")
-        rows, found = shortest(
-            src, dst, order, bits, mode, g.first_out, g.to_vertex, g.link, g.first_in, g.from_vertex, g.free_in, MOST_HOPS
-        )
+        return self._wide_enough(src.size, lambda most: shortest(
+            src, dst, order, bits, mode, g.first_out, g.to_vertex, g.link, g.first_in, g.from_vertex, g.free_in, most
+        ))  # fmt: skip
+
+    def _wide_enough(
+        self, pairs: int, search: Callable[[int], tuple[Ints, npt.NDArray[np.bool_], int]]
+    ) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return what a search finds with place enough for the longest way."""
+        rows, found, longest = search(HOPS)
+        if longest > HOPS:
+            if pairs * longest > MOST_CELLS:
+                raise InputError(f"{pairs:,} ways of up to {longest:,} links", rule="are too many to follow at once",
+                                 nearest="fewer GPUs, or more dimensions")  # fmt: skip
+            rows, found, _ = search(longest)
         width = int((rows >= 0).sum(axis=1).max(initial=1))
         return rows[:, :width], found
 
@@ -171,7 +183,7 @@ class GraphRouter:
         g = self.graph
         order = np.argsort(dst, kind="stable")
         counts, links, use, found = shares(
-            src, dst, order, g.first_out, g.to_vertex, g.link, g.first_in, g.from_vertex, g.free_in, MOST_HOPS
+            src, dst, order, g.first_out, g.to_vertex, g.link, g.first_in, g.from_vertex, g.free_in, g.first_out.size
         )
         # They come in the order of destinations.
         at = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[order])])
@@ -201,12 +213,11 @@ class GraphRouter:
         if choice.routing == "ugal":
             return self._ugal(src, dst, size, slow, choice, busy)
         turn = (choice.ports(src, dst, 3) >> np.uint64(32)).astype(np.int64)
-        rows, found = least_loaded(
-            src, dst, size.astype(np.float64), slow, np.zeros(rate.size) if busy is None else busy, turn, g.first_out,
-            g.to_vertex, g.link, g.first_in, g.from_vertex, g.free_in, MOST_HOPS,
-        )  # fmt: skip
-        width = int((rows >= 0).sum(axis=1).max(initial=1))
-        return rows[:, :width], found
+        before = np.zeros(rate.size) if busy is None else busy
+        return self._wide_enough(src.size, lambda most: least_loaded(
+            src, dst, size.astype(np.float64), slow, before.copy(), turn, g.first_out, g.to_vertex, g.link, g.first_in, g.from_vertex,
+            g.free_in, most,
+        ))  # fmt: skip
 
     def _ugal(
         self, src: Ints, dst: Ints, size: Ints, slow: Floats, choice: Choice, busy: Floats | None

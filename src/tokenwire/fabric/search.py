@@ -43,8 +43,10 @@ def _distances(goal: int, first_in: I64, from_vertex: I64, free: npt.NDArray[np.
 def shortest(
     src: I64, dst: I64, order: I64, chance: npt.NDArray[np.uint64], mode: int, first_out: I64, to_vertex: I64, link: I64,
     first_in: I64, from_vertex: I64, free_in: npt.NDArray[np.bool_], most: int,
-) -> tuple[I64, npt.NDArray[np.bool_]]:  # fmt: skip
-    """Return the links of each pair's way (rows of ``most``, -1 filled) and whether there is one; ``order`` sorts by dst.
+) -> tuple[I64, npt.NDArray[np.bool_], int]:  # fmt: skip
+    """Return the links of each pair's way (rows of ``most``, -1 filled), whether there is one, and how long the longest is.
+
+    ``order`` sorts by dst. A way longer than ``most`` is left out.
 
     Edges are CSR: those out of vertex v are ``to_vertex[first_out[v]:first_out[v + 1]]`` with ``link`` (or FREE, LENGTH).
     """
@@ -53,12 +55,13 @@ def shortest(
     queue = np.empty(4 * (vertices + from_vertex.size) + 4, np.int64)
     rows = np.full((src.size, most), -1, np.int64)
     found = np.zeros(src.size, np.bool_)
-    last = -1
+    last, longest = -1, 0
     for i in order:
         if dst[i] != last:
             last = dst[i]
             _distances(last, first_in, from_vertex, free_in, far, queue)
         v = src[i]
+        longest = max(longest, far[v])
         if far[v] < 0 or far[v] > most:
             continue
         bits, at = chance[i], 0
@@ -89,7 +92,7 @@ def shortest(
                         break
                     pick -= np.uint64(1)
         found[i] = v == last
-    return rows, found
+    return rows, found, longest
 
 
 @numba.njit(cache=True)
@@ -187,8 +190,8 @@ def shares(
 def least_loaded(
     src: I64, dst: I64, size: F64, slow: F64, busy: F64, turn: I64, first_out: I64, to_vertex: I64, link: I64, first_in: I64,
     from_vertex: I64, free_in: npt.NDArray[np.bool_], most: int,
-) -> tuple[I64, npt.NDArray[np.bool_]]:  # fmt: skip
-    """Return the links of each pair's way (rows of ``most``, -1 filled) and whether there is one.
+) -> tuple[I64, npt.NDArray[np.bool_], int]:  # fmt: skip
+    """Return the links of each pair's way (rows of ``most``, -1 filled), whether there is one, and how long the longest is.
 
     Pair after pair takes, of its shortest ways, that whose busiest link ends up least busy (of these the one with the least
     sum), and makes its links busier by ``size`` times ``slow`` (1/rate).
@@ -199,11 +202,12 @@ def least_loaded(
     way, next_edge = np.empty(vertices, np.int64), np.empty(vertices, np.int64)
     worst, total = np.empty(vertices), np.empty(vertices)
     rows, found = np.full((src.size, most), -1, np.int64), np.zeros(src.size, np.bool_)
-    last = -1
+    last, longest = -1, 0
     for i in range(src.size):
         if dst[i] != last:
             last = dst[i]
             _distances(last, first_in, from_vertex, free_in, far, queue)
+        longest = max(longest, far[src[i]])
         if far[src[i]] < 0 or far[src[i]] > most:
             continue
         many = _downhill(src[i], far, first_out, to_vertex, link, way, seen)
@@ -232,7 +236,7 @@ def least_loaded(
                 busy[link[e]] += size[i] * slow[link[e]]
             v = to_vertex[e]
         found[i] = True
-    return rows, found
+    return rows, found, longest
 
 
 @numba.njit(cache=True)
