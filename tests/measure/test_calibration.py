@@ -12,9 +12,9 @@ from tokenwire.errors import InputError
 from tokenwire.measure.calibrate import (
     Calibration,
     calibrate,
+    calibration_text,
     communication_seconds,
     read_calibration,
-    write_calibration,
 )
 from tokenwire.measure.compare import Settings, measure
 from tokenwire.measure.hosts import NetworkConfig
@@ -38,7 +38,7 @@ def made(**values: object) -> Calibration:
 
 
 def test_a_calibration_is_written_and_read_again(tmp_path: Path) -> None:
-    write_calibration(made(), tmp_path / "c.toml")
+    (tmp_path / "c.toml").write_text(calibration_text(made()))
     found = read_calibration(tmp_path / "c.toml")
     assert found.calls == LINEAR
     assert found.machine == "a CPU"
@@ -47,7 +47,7 @@ def test_a_calibration_is_written_and_read_again(tmp_path: Path) -> None:
 
 
 def test_what_is_no_calibration_is_one_line(tmp_path: Path) -> None:
-    write_calibration(made(), tmp_path / "c.toml")
+    (tmp_path / "c.toml").write_text(calibration_text(made()))
     whole = (tmp_path / "c.toml").read_text()
     for text in ("", "peak = 1", "\x00", whole.replace("1.0000e-03", "-1.0"), whole.replace("[gloo]", "[other]")):
         (tmp_path / "d.toml").write_text(text)

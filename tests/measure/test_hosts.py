@@ -78,3 +78,13 @@ def test_without_torch_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra, match="measure") as raised:
         require_torch("a real run")
     assert "\n" not in str(raised.value)
+
+
+def test_without_root_it_is_loopback_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with network(NetworkConfig(2)) as net:
+        assert net.kind == "loopback"
+        assert "need root" in net.said
+        assert not net.taps
+    with pytest.raises(InputError, match="need root; nearest that works: --network loopback"), network(NetworkConfig(2, "namespaces")):
+        pass

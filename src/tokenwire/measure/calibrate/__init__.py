@@ -4,7 +4,7 @@ In: how hosts are joined. Out: a ``Calibration``, written as TOML, from which th
 """
 
 from tokenwire.measure.calibrate.calibrating import calibrate
-from tokenwire.measure.calibrate.calibration import Calibration, read_calibration, write_calibration
+from tokenwire.measure.calibrate.calibration import Calibration, calibration_text, read_calibration
 from tokenwire.measure.calibrate.predicting import communication_seconds
 
-__all__ = ["Calibration", "calibrate", "communication_seconds", "read_calibration", "write_calibration"]
+__all__ = ["Calibration", "calibrate", "calibration_text", "communication_seconds", "read_calibration"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
-from tokenwire.files import read_limited, whole_or_nothing
+from tokenwire.files import read_limited
 
 _LIMIT = 1 << 20
 
@@ -62,9 +62,9 @@ class Calibration:
         return max((row[-1] for row in self.matmul), default=0.0)
 
 
-def write_calibration(calibration: Calibration, path: str | Path) -> None:
-    """Write it as TOML, whole or not at all. Shares of products are of the best one, in the columns of the timeline's own tables."""
-    c, peak = calibration, calibration.best()
+def calibration_text(c: Calibration) -> str:
+    """Return it as TOML. Shares of products are of the best one, in the columns of the timeline's own tables."""
+    peak = c.best()
     lines = [
         "# Written by `tokenwire measure --calibrate`: measured by component on this machine, all ranks at once, fp32.",
         f'source = "measured on {_plain(c.machine)}"', f'machine = "{_plain(c.machine)}"', f'network = "{_plain(c.network)}"',
@@ -75,12 +75,11 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
         "# A call of gloo, ranks, bytes of the full tensor, seconds.", "[gloo]", "calls = [",
         *(f'  ["{op}", {n}, {size}, {seconds:.4e}],' for (op, n), points in sorted(c.calls.items()) for size, seconds in points), "]",
     ]  # fmt: skip
-    with whole_or_nothing(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+    return "\n".join(lines) + "\n"
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a file that ``write_calibration`` wrote. Raises ``InputError`` for any other."""
+    """Read a file with what ``calibration_text`` returned. Raises ``InputError`` for any other."""
     from tokenwire.units import parse_flops
 
     try:

@@ -162,10 +162,13 @@ def _show_bursts(m: Measurement) -> None:
 
 def calibrated(path: str, config: NetworkConfig, timeout: float, note: Callable[[str], None] | None = None) -> Calibration:
     """Measure this machine by component and write the calibration to ``path``."""
-    from tokenwire.measure.calibrate import calibrate, write_calibration
+    from tokenwire.files import whole_or_nothing
+    from tokenwire.measure.calibrate import calibrate, calibration_text
 
-    found = calibrate(config, timeout, note)
-    write_calibration(found, path)
+    # Opened before anything is measured, so that a path that cannot be written is said at once.
+    with whole_or_nothing(path) as file:
+        found = calibrate(config, timeout, note)
+        file.write(calibration_text(found).encode())
     return found
 
 

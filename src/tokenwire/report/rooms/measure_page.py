@@ -22,13 +22,17 @@ _MOST_ROWS = 400
 
 
 def check_page(path: str) -> None:
-    """Raise ``InputError`` for a report that is not asked for as a page."""
+    """Raise ``InputError`` for a report that is not asked for as a page, or where it cannot be written."""
+    import os
     from pathlib import Path
 
     from tokenwire.errors import InputError
 
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {path}", rule="is written as a page", nearest=str(Path(path).with_suffix(".html")))
+    folder = Path(path).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"--report {path}", rule=f"cannot be written: {folder} is no folder that can", nearest=Path(path).name)
 
 
 def write_page(measurement: Measurement, path: str) -> None:
