@@ -6,8 +6,10 @@ e expert, D data parallel, m micro-batches a step, k experts a token; s/c tokens
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
@@ -102,16 +104,16 @@ def written(formula: str, symbols: Mapping[str, int | str]) -> str:
     >>> written("b·s/c·h", {"b": 2, "s": 256, "c": 1, "h": 64})
     '2·256/1·64'
     """
-    out, i = [], 0
-    names = sorted(symbols, key=len, reverse=True)
-    while i < len(formula):
-        before = formula[i - 1] if i else " "
-        name = next((n for n in names if formula.startswith(n, i)), None)
-        after = formula[i + len(name)] if name and i + len(name) < len(formula) else " "
-        if name and not before.isalpha() and not (after.isalpha() or after == "'" or after == "_"):
-            out.append(str(symbols[name]))
-            i += len(name)
-        else:
-            out.append(formula[i])
-            i += 1
-    return "".join(out)
+
+    def value(found: re.Match[str]) -> str:
+        before, after = formula[found.start() - 1 : found.start()], formula[found.end() : found.end() + 1]
+        alone = not before.isalpha() and not after.isalpha() and after not in ("'", "_")
+        return str(symbols[found.group()]) if alone else found.group()
+
+    return _any_of(tuple(symbols)).sub(value, formula)
+
+
+@cache
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    # The longest first: s' before s.
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
