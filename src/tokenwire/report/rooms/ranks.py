@@ -45,6 +45,6 @@ def spans(journey: Journey, rank: int) -> pl.DataFrame:
     for name, members in rank_facts(journey.plan(), rank)["groups"].items():
         found = np.asarray(members)
         rows.append({"group": name, "ranks": len(members), "nodes": len(np.unique(found // per_node)),
-                     "rails": len(np.unique(found % per_node % rails)), "members": " ".join(map(str, members[:64])) + (" …" if len(members) > 64 else "")})  # fmt: skip
+                     "rails": len(np.unique(found % per_node % rails)), "members": " ".join(map(str, members))})  # fmt: skip
     schema = {"group": pl.String, "ranks": pl.Int64, "nodes": pl.Int64, "rails": pl.Int64, "members": pl.String}
     return pl.DataFrame(rows, schema=schema)
