@@ -18,7 +18,7 @@ from tokenwire.step import operations
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-PATH = "attention/dot_product_attention/context_parallel.py"
+PATH = "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py"
 LATENT = Architecture("mla", "mla", 1000, 64, (Layer(LatentAttention(4, None, 32, 16, 8, 16), FeedForward(128, True)),) * 2, Norm("rms"))
 
 

@@ -54,15 +54,16 @@ def stand_ins(modules: dict[str, dict[str, Any]]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in made:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("transformer_engine", "transformer_engine_torch")]:
             del sys.modules[name]
 
 
 def load(path: str) -> Any:
-    """Return one of its modules by its path below ``transformer_engine/pytorch``, loaded anew."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, checkout() / "transformer_engine" / "pytorch" / path)
+    """Return one of its modules by its path in the checkout, loaded anew; inside ``stand_ins`` others find it by its name."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    spec = importlib.util.spec_from_file_location(name, checkout() / path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from tokenwire.errors import InputError
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.deepspeed.fetching import Limits, gathers
@@ -61,6 +62,9 @@ def _gathered(z: Sizes, stage: Stage, phase: Phase, group: str, count: int, elem
     if not z.config.zero_quantized_weights:
         yield z.row(stage, "all_gather", group, phase, count, elements, z.dtype, "dp", "parameters", why=why, **shown)
         return
+    if elements // ranks % 8:
+        raise InputError("zero_quantized_weights = true", where="[plan]", nearest="zero_quantized_weights = false",
+                         rule=f"a rank's part of what is gathered together, {elements // ranks:,} elements, must be a multiple of 8")  # fmt: skip
     yield z.row(stage, "all_gather", group, phase, count, elements, "int8", "dp", "parameters in 8 bits",
                 why=f"{why}; qwZ: quantised in blocks", **shown)  # fmt: skip
     scales = ranks * scale_groups(elements // ranks)

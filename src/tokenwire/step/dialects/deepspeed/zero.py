@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from tokenwire.errors import InputError
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import Stage
 from tokenwire.plan.deepspeed import GPUS_A_NODE
@@ -76,6 +77,10 @@ def _plain(z: Sizes, stage: Stage) -> Iterator[Operation]:
             values=f"{elements:,}", source=f"{_ENGINE}.buffered_allreduce_fallback",
             why="without ZeRO all gradients are averaged at the end of a step, in pieces of 500 million elements",
         )  # fmt: skip
+    if z.plan.pp > 1 and z.dtype == "bf16":
+        # The pipeline goes with an optimizer that cuts its state over replicas (runtime/bf16_optimizer.py).
+        yield _pipe_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_global_norm_of_tensors")
+        yield _updated(z, stage)
 
 
 def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -92,7 +97,13 @@ def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
             + ("" if stage_1 else "; in every micro-batch, for only the own part is kept"),
         )  # fmt: skip
     yield from _overflow_and_norm(z, stage)
-    yield z.row(
+    yield _updated(z, stage)
+
+
+def _updated(z: Sizes, stage: Stage) -> Operation:
+    total = sum(x.elements for x in z.stage_tensors(stage))
+    flat = padded(total, z.ranks, ALIGNMENT)
+    return z.row(
         stage, "all_gather", "dp_cp", "optimizer", 1, flat, z.dtype, "dp", "updated parameters",
         formula="ceil(Ψ/2n)·2n", values=f"{total:,} padded to {flat:,}",
         source="DeepSpeed runtime/utils.py all_gather_into_tensor_dp_groups",
@@ -154,14 +165,18 @@ def _pieces(spans: Iterable[tuple[int, int]], part: int) -> Iterator[int]:
 
 
 def _overflow_and_norm(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    yield z.row(
-        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "uint8", "dp", "overflow", formula="1", values="1",
-        source=f"{_12} has_overflow", why="one rank's overflow makes all skip the step",
-    )  # fmt: skip
-    yield z.row(
-        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp32", "dp", "gradient norm", formula="1", values="1",
-        source=f"{_12} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
-    )  # fmt: skip
+    for what, dtype, source, why in (
+        ("overflow", "uint8", f"{_12} has_overflow", "one rank's overflow makes all skip the step"),
+        ("gradient norm", "fp32", f"{_12} get_grad_norm_direct", "each rank has the norm of its part of the gradients"),
+    ):
+        yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, dtype, "dp", what, formula="1", values="1", source=source, why=why)
+        yield _pipe_sum(z, stage, what, dtype, source)
+
+
+def _pipe_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Operation:
+    # DeepSpeed takes the stages of a pipe for ranks of a divided model.
+    return z.row(stage, "all_reduce", "pp", "optimizer", 1, 1, dtype, "pp", what, formula="1", values="1", source=source,
+                 why="stages hold different parameters, and all step, or skip the step, together")  # fmt: skip
 
 
 def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -194,13 +209,17 @@ def _quantised(z: Sizes, stage: Stage, order: list[Tensor]) -> Iterator[Operatio
             fallback[padded(tensor.elements, z.ranks)] += 1
             continue
         groups = max(tensor.shape[0], tensor.shape[1], z.plan.world)
-        rows["all_to_all", "qgz_node", tensor.elements, "int4", "gradients within the node"] += 1
+        if groups % z.plan.world:
+            raise InputError("zero_quantized_gradients = true", where="[plan]", nearest="zero_quantized_gradients = false",
+                             rule=f"its {groups:,} scales of {tensor.name} do not divide over {z.plan.world:,} ranks")  # fmt: skip
+        # Two numbers of 4 bits travel in a byte.
+        rows["all_to_all", "qgz_node", tensor.elements // 2, "int8", "gradients within the node"] += 1
         rows["all_to_all", "qgz_node", groups, "fp32", "scales of gradients within the node"] += 1
-        rows["all_to_all", "qgz_across", tensor.elements // local, "int4", "gradients between nodes"] += 1
+        rows["all_to_all", "qgz_across", tensor.elements // 2 // local, "int8", "gradients between nodes"] += 1
         rows["all_to_all", "qgz_across", groups // local, "fp32", "scales of gradients between nodes"] += 1
     source = "DeepSpeed runtime/comm/coalesced_collectives.py all_to_all_quant_reduce"
     for (op, group, elements, dtype, what), count in rows.items():
-        yield z.row(stage, op, group, "gradients", m * count, elements, dtype, "dp", what, formula="elements; elements/8",
+        yield z.row(stage, op, group, "gradients", m * count, elements, dtype, "dp", what, formula="elements/2; elements/16",
                     values=f"{elements:,}", source=source,
                     why="qgZ: 4-bit gradients go to the owner's rail inside the node, are summed, and cross nodes once")  # fmt: skip
     for elements, count in fallback.items():

@@ -3,10 +3,10 @@
 Each rank has s/c tokens; g/t KV heads of size d a tensor-parallel rank. Keys and values go round in a ring (a message a hop; in
 the backward they go round with their gradients beside them, which arrive a hop later), or are gathered, or heads change hands
 for tokens; a state space exchanges heads for tokens whatever attention does. Rules: TransformerEngine 2.18 (its kernels need
-an accelerator; its Python was run without them: tests/step/test_megatron_context_source.py), pytorch/attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P,
-AttnFuncWithCPAndKVAllGather, AttnFuncWithCPAndQKVOA2A), which Megatron-Core calls: keys, values and their gradients are in
-the dtype of activations, whatever sums them. Up to 2.14 a2a+p2p exchanged the output once more in the backward.
-megatron-core 0.16.1, ssm/mamba_context_parallel.py (MambaContextParallel).
+an accelerator; its Python runs without them: tests/step/test_megatron_context_source.py), pytorch/attention/
+dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndKVAllGather,
+AttnFuncWithCPAndQKVOA2A), which Megatron-Core calls: keys, values and their gradients are in the dtype of activations,
+whatever sums them. Up to 2.14 a2a+p2p exchanged the output once more in the backward. megatron-core 0.16.1, ssm/mamba_context_parallel.py (MambaContextParallel).
 """
 
 from __future__ import annotations
