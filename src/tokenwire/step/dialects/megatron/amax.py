@@ -5,9 +5,10 @@ output and input (backward); core attention counts as three products. A rank kee
 virtual stages, and reduces the whole list whenever an autocast region ends, and in the backward when the first product of
 such a region is done. Products that are run again are each taken for the first, and reduce it each time.
 Rules: TransformerEngine 2.18 (its kernels need an accelerator; what it decides in Python runs without them:
-tests/step/test_megatron_fp8_source.py), pytorch/quantization.py (FP8GlobalStateManager), pytorch/module/base.py (set_meta_tensor), pytorch/module/linear.py
-(_check_fp8_reduce_and_update), pytorch/distributed.py (_CheckpointFunction); megatron-core 0.16.1 fp8_utils.py
-(get_fp8_context), transformer/transformer_block.py, transformer/multi_token_prediction.py.
+tests/step/test_megatron_fp8_source.py), pytorch/quantization.py (FP8GlobalStateManager), pytorch/module/base.py
+(set_meta_tensor), pytorch/module/linear.py (_check_fp8_reduce_and_update), pytorch/distributed.py
+(_CheckpointFunction); megatron-core 0.16.1 fp8_utils.py (get_fp8_context), transformer/transformer_block.py,
+transformer/multi_token_prediction.py.
 
 Other recipes scale by what they cast, and reduce nothing here. Weights that are themselves kept in fp8 need their largest
 values again after the optimizer's step, since each rank has only a part of them: a number a weight, or one a block.
