@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.step.models import llama, plan_of
+from tokenwire.errors import InputError
 from tokenwire.model import parameters
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import TrainingConfig, read_plan, resolve
@@ -138,3 +140,14 @@ def test_every_parameter_is_there_for_forward(sizes: list[int], prefetch: int, l
     # Large ones are gathered once or twice in a micro-batch, those that stay never.
     for tensor in held:
         assert names.count(tensor.name) in ((0,) if tensor.elements <= persistence else (1, 2))
+
+
+@pytest.mark.parametrize(("vocabulary", "world", "options", "rule"), [
+    # 1,000 scales of the embedding on 16 ranks; 3,447 elements of a rank's part are no multiple of 8.
+    (1000, 16, {"zero_quantized_gradients": True}, "scales of head.weight do not divide over 16 ranks"),
+    (1001, 64, {"zero_quantized_weights": True, "stage3_param_persistence_threshold": 0}, "must be a multiple of 8"),
+])  # fmt: skip
+def test_what_its_kernels_refuse_is_refused(vocabulary: int, world: int, options: dict[str, object], rule: str) -> None:
+    arch = llama(2, vocabulary=vocabulary)
+    with pytest.raises(InputError, match=rule):
+        operations(arch, plan_of(arch, world, {"dialect": "deepspeed", "zero_stage": 3, **options}))

@@ -12,6 +12,7 @@ from tokenwire.model.architecture import Architecture
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 L2, ODD, TIED = llama(2, width=160), llama(2, 90, 6, 3, 1001, width=251), llama(2, width=160, tied=True)
+L4, V1024 = llama(4, width=160), llama(2, width=160, vocabulary=1024)
 NONE_STAY = {"stage3_param_persistence_threshold": 0}
 
 CASES: list[tuple[Architecture, int, dict[str, Any], int]] = [
@@ -36,6 +37,18 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int]] = [
     (L2, 8, {"zero_stage": 0, "cp": 4}, 7),
     (L2, 8, {"zero_stage": 3, "zero_hpz_partition_size": 4, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0,
              **NONE_STAY}, 7),
+    # ZeRO++
+    (V1024, 8, {"zero_stage": 3, "zero_quantized_weights": True, **NONE_STAY}, 3),
+    (V1024, 8, {"zero_stage": 3, "zero_quantized_weights": True, "zero_hpz_partition_size": 4, "stage3_max_reuse_distance": 0,
+                "stage3_prefetch_bucket_size": 0, **NONE_STAY}, 3),
+    (V1024, 16, {"zero_stage": 3, "zero_quantized_gradients": True}, 9),
+    # The pipeline
+    (L4, 4, {"pp": 2}, 0),
+    (L4, 8, {"pp": 4, "zero_stage": 1}, 2),
+    (llama(5, width=160), 4, {"pp": 2}, 3),
+    (llama(4, width=160, tied=True), 4, {"pp": 2, "zero_stage": 1}, 0),
+    (llama(4, width=160, tied=True), 4, {"pp": 2}, 3),
+    (gpt(4, tied=False), 8, {"pp": 2, "zero_stage": 1}, 4),
 ]  # fmt: skip
 
 
@@ -45,7 +58,8 @@ def test_every_call_agrees(case: Any) -> None:
     from tokenwire.measure.dryrun import check
 
     arch, gpus, options, rank = case
-    dp = gpus // options.get("cp", 1)
-    table = check(arch, plan_of(arch, gpus, {"dialect": "deepspeed", **options}, global_batch=2 * dp), rank)
+    dp = gpus // options.get("cp", 1) // options.get("pp", 1)
+    micro_batches = 4 if "pp" in options else 2
+    table = check(arch, plan_of(arch, gpus, {"dialect": "deepspeed", **options}, global_batch=micro_batches * dp), rank)
     assert table["equal"].drop_nulls().len()
     assert table.filter(~table["equal"]).to_dicts() == []

@@ -1,7 +1,7 @@
 """One optimizer step of DeepSpeed's own engine on a fake process group, in a process of its own.
 
-DeepSpeed is installed apart (``pip install deepspeed`` beside the ``measure`` extra). Runs ZeRO stages 0 to 3 and Ulysses;
-its pipeline and its quantised collectives need kernels or neighbours that are not there.
+DeepSpeed is installed apart (``pip install deepspeed`` beside the ``measure`` extra). Runs ZeRO stages 0 to 3, ZeRO++ with
+stand-ins for its kernels, Ulysses, and the pipeline engine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         raise InputError(f"dialect = {config.dialect}", where="[plan]", rule="this dry run is of deepspeed")
     if find_spec("deepspeed") is None:
         raise MissingExtra("a dry run of DeepSpeed (pip install deepspeed)", "measure")
-    _possible(arch, plan, config)
+    _possible(arch)
     with tempfile.TemporaryDirectory(prefix="tokenwire-deepspeed-") as folder:
         (Path(folder) / "plan.pickle").write_bytes(pickle.dumps((arch, plan, rank)))
         try:
@@ -56,10 +57,13 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         if done.returncode:
             last = next((line for line in reversed(done.stderr.strip().splitlines()) if line), "no message")
             raise InputError("a dry run of DeepSpeed", rule=f"did not finish ({last[:200]})")
-        return [Call(**fields) for fields in pickle.loads((Path(folder) / "calls.pickle").read_bytes())]
+        seen = [Call(**fields) for fields in pickle.loads((Path(folder) / "calls.pickle").read_bytes())]
+    # The pipeline sends on the group of all ranks, to ranks of its own pipe.
+    pipe = tuple(int(member) for member in plan.members("pp", rank))
+    return [replace(call, members=pipe) if call.peer in pipe else call for call in seen]
 
 
-def _possible(arch: Architecture, plan: Plan, config: DeepspeedPlan) -> None:
+def _possible(arch: Architecture) -> None:
     from tokenwire.measure.dryrun.torch_model import require_plain
     from tokenwire.model.parameters import parameters
 
@@ -67,7 +71,3 @@ def _possible(arch: Architecture, plan: Plan, config: DeepspeedPlan) -> None:
     total = parameters(arch).total
     if total > LARGEST:
         raise InputError(f"model {arch.name} of {total:,} parameters", rule=f"a dry run of DeepSpeed holds it whole, at most {LARGEST:,}")
-    if plan.pp > 1 or plan.tp > 1:
-        raise InputError(f"pp = {plan.pp}, tp = {plan.tp}", where="[plan]", rule="this dry run is of ZeRO and Ulysses only")
-    if config.zero_quantized_weights or config.zero_quantized_gradients:
-        raise InputError("zero_quantized_weights", where="[plan]", rule="the kernels that quantise need an accelerator")

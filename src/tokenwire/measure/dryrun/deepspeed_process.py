@@ -8,10 +8,18 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tokenwire.plan.deepspeed import DeepspeedPlan
+
+if TYPE_CHECKING:
+    from tokenwire.measure.dryrun.record import Recorder
+    from tokenwire.model.architecture import Architecture
+    from tokenwire.plan import Plan
 
 STEPS = 4
 """Steps that are run; the last one is kept."""
@@ -24,10 +32,7 @@ def run(folder: Path) -> None:
         "DS_ACCELERATOR": "cpu", "RANK": str(rank), "WORLD_SIZE": str(plan.world), "LOCAL_RANK": str(rank % 8), "LOCAL_SIZE": "8",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
     })  # fmt: skip
-    import torch
-
     from tokenwire.measure.dryrun.record import Recorder, fake_world
-    from tokenwire.measure.dryrun.torch_model import Decoder
     from tokenwire.measure.dryrun.torchtitan import quiet
 
     recorder = Recorder()
@@ -35,33 +40,57 @@ def run(folder: Path) -> None:
         deepspeed = import_module("deepspeed")
         _without_neighbours()
         _without_rubbish()
-        model = Decoder(arch)
-        given: dict[str, Any] = {}
-        if plan.cp > 1:
-            deepspeed.init_distributed(dist_init_required=False)
-            groups = import_module("deepspeed.runtime.sequence_parallel.parallel_state_sp")
-            groups.initialize_sequence_parallel(plan.cp)
-            given["mpu"] = groups
-        with recorder.recording(), recorder.phase.during("setup"):
-            engine, *_ = deepspeed.initialize(
-                model=model, model_parameters=model.parameters(), config=plan.config.as_json(plan.training, plan.micro_batches),
-                dist_init_required=False, **given,
-            )  # fmt: skip
-        if plan.cp > 1:
-            _ulysses(model)
+        if plan.config.zero_quantized_weights or plan.config.zero_quantized_gradients:
+            from tokenwire.measure.dryrun.deepspeed_kernels import stand_in
+
+            stand_in()
+        if plan.pp > 1:
+            from tokenwire.measure.dryrun.deepspeed_pipeline import trained
+
+            step = trained(deepspeed, arch, plan, recorder)
+        else:
+            step = _trained(deepspeed, arch, plan, recorder)
         with recorder.recording():
             before = len(recorder.calls)
             # ZeRO-3 learns the order of modules in its first steps; later ones follow it.
             for _ in range(STEPS):
                 start = len(recorder.calls)
-                for _ in range(plan.micro_batches):
-                    ids = torch.zeros(plan.training.micro_batch, plan.training.sequence_length // plan.cp, dtype=torch.int64)
-                    loss = engine(ids).float().sum()
-                    engine.backward(loss)
-                    with recorder.phase.during("optimizer"):
-                        engine.step()
+                step()
     kept = recorder.calls[:before] + recorder.calls[start:]
     (folder / "calls.pickle").write_bytes(pickle.dumps([asdict(call) for call in kept]))
+
+
+def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) -> Callable[[], None]:
+    import torch
+
+    from tokenwire.measure.dryrun.torch_model import Decoder
+
+    config = plan.config
+    assert isinstance(config, DeepspeedPlan)
+    model = Decoder(arch)
+    given: dict[str, Any] = {}
+    if plan.cp > 1:
+        deepspeed.init_distributed(dist_init_required=False)
+        groups = import_module("deepspeed.runtime.sequence_parallel.parallel_state_sp")
+        groups.initialize_sequence_parallel(plan.cp)
+        given["mpu"] = groups
+    with recorder.recording(), recorder.phase.during("setup"):
+        engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=model.parameters(), config=config.as_json(plan.training, plan.micro_batches),
+            dist_init_required=False, **given,
+        )  # fmt: skip
+    if plan.cp > 1:
+        _ulysses(model)
+
+    def step() -> None:
+        for _ in range(plan.micro_batches):
+            ids = torch.zeros(plan.training.micro_batch, plan.training.sequence_length // plan.cp, dtype=torch.int64)
+            loss = engine(ids).float().sum()
+            engine.backward(loss)
+            with recorder.phase.during("optimizer"):
+                engine.step()
+
+    return step
 
 
 def _without_neighbours() -> None:

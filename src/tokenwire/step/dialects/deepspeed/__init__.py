@@ -1,8 +1,9 @@
 """DeepSpeed: what each rank says in one optimizer step of ZeRO 0 to 3, ZeRO++, Ulysses, and its pipeline.
 
-Judged by DeepSpeed 0.19.8 on a fake process group where it can run there (tests/step/test_deepspeed_agreement.py): ZeRO 0 to 3
-with their buckets, hierarchical partitions and Ulysses. Quantised collectives and the pipeline are read off its sources. The
-table is of a step after the first ones, in which ZeRO-3 learns the order of modules.
+Judged by DeepSpeed 0.19.8 itself on a fake process group (tests/step/test_deepspeed_agreement.py, and recorded in
+tests/step/data/deepspeed.json): ZeRO 0 to 3 with their buckets, ZeRO++ with stand-ins for its kernels, Ulysses, and the pipeline
+divided by its blocks (partition_method "type:..."). The table is of a step after the first ones, in which ZeRO-3 learns the order
+of modules.
 """
 
 from __future__ import annotations
