@@ -8,6 +8,7 @@ import pytest
 
 from tests.step.models import gpt, llama, plan_of
 from tokenwire.errors import InputError
+from tokenwire.model.architecture import Experts
 from tokenwire.plan.torchtitan_layout import layers_of_stages
 
 TITAN, DDP, SPEED = ({"dialect": name} for name in ("torchtitan", "ddp", "deepspeed"))
@@ -56,6 +57,27 @@ def test_what_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
         plan_of(llama(8), 16, options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("options", "training", "said"), [
+    ({"expert_parallel_comm_backend": "deepep"}, {}, "needs expert parallelism"),
+    ({"expert_parallel_comm_backend": "deepep", "tp": 2, "ep": 4, "etp": 2}, {}, "etp must be 1"),
+    ({"pp": 2, "ep": 4, "pipeline_parallel_schedule": "DualPipeV", "activation_checkpoint_mode": "full"}, {}, "no activation checkpoints"),
+    ({"tp": 4, "ep": 4, "etp": 2}, {}, "must be 1 or tp = 4"),
+    # 2·tp·cp = 4 does not divide 66, though tp does.
+    ({"tp": 2}, {"sequence_length": 66}, "2·tp·cp = 4"),
+    ({"tp": 2, "enable_async_tensor_parallel": True, "enable_symm_mem_for_group": True}, {}, "with experts is not predicted"),
+])  # fmt: skip
+def test_what_torchtitan_refuses_of_experts_and_sequences(options: dict[str, Any], training: dict[str, Any], said: str) -> None:
+    arch = llama(8, experts=Experts(8, 2, 96))
+    with pytest.raises(InputError, match=said) as caught:
+        plan_of(arch, 16, {**TITAN, **options}, **training)
+    assert "nearest that works" in str(caught.value)
+
+
+def test_async_tensor_parallelism_without_symmetric_memory_is_noted() -> None:
+    plan = plan_of(llama(4), 8, {**TITAN, "tp": 2, "enable_async_tensor_parallel": True})
+    assert any("changes nothing" in note for note in plan.notes)
 
 
 def test_learned_positions_have_no_place_under_tensor_parallelism() -> None:

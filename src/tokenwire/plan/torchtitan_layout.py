@@ -145,6 +145,11 @@ def _experts(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[
         if count % c.ep:
             yield Broken("plan", "ep", f"ep must divide the {count} experts")
     etp = c.etp or 1
+    if c.expert_parallel_comm_backend == "deepep" and (c.ep == 1 or etp > 1):
+        need = "needs expert parallelism: ep must be greater than 1" if c.ep == 1 else "goes with no expert tensor parallelism: etp must be 1"
+        yield Broken("plan", "expert_parallel_comm_backend", f"DeepEP {need}", (("plan", "ep" if c.ep == 1 else "etp"),))
+    if c.ep > 1 and c.pp > 1 and c.pipeline_parallel_schedule == "DualPipeV" and c.activation_checkpoint_mode != "none":
+        yield Broken("plan", "activation_checkpoint_mode", "DualPipeV with expert parallelism goes with no activation checkpoints")
     if c.ep > 1 and etp not in (1, c.tp):
         yield Broken("plan", "etp", f"must be 1 or tp = {c.tp}")
     shared = c.shard_degree(choice.gpus) * c.cp * c.tp
@@ -198,9 +203,10 @@ def _batches(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[
         elif schedule in ("Interleaved1F1B", "InterleavedZeroBubble") and m % max(1, m // c.pp):
             yield Broken("training", "global_batch", f"{schedule} needs its {m} micro-batches to be a multiple of its "
                          f"{m // c.pp} rounds", mend)  # fmt: skip
-    parts = c.tp * (2 * c.cp if c.cp > 1 else 1)
+    # seq_len_divisor of parallel_dims.py asks for the 2 of balanced context parallelism without it too; plain FSDP2 does not.
+    parts = c.tp * c.cp * (2 if c.cp > 1 or c.fsdp_wrap == "torchtitan" else 1)
     if t.sequence_length % parts:
-        yield Broken("training", "sequence_length", f"tp·{'2·cp' if c.cp > 1 else 'cp'} = {parts} must divide the sequence length")
+        yield Broken("training", "sequence_length", f"2·tp·cp = {parts} must divide the sequence length")
 
 
 def _notes(c: TorchtitanPlan, training: TrainingConfig, arch: Architecture, shard: int) -> Iterator[str]:
