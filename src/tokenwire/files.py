@@ -58,6 +58,8 @@ def whole_or_nothing(path: str | Path) -> Iterator[IO[bytes]]:
     A link is followed; a device or a pipe is written as it is, for a file must not take its place.
     """
     what = f"output file {str(path)!r}"
+    if str(path) == "-":
+        raise InputError(what, rule="goes to a file, not to standard output", nearest="./-")
     try:
         opened = _straight(Path(path)) if _is_special(Path(path)) else _renamed(Path(os.path.realpath(path)))
     except (OSError, ValueError) as error:

@@ -79,3 +79,11 @@ def test_standard_input_that_is_empty(tmp_path: Path) -> None:
     ended = run(["text", "-"], folder=tmp_path)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--trace", "--parquet"])
+def test_what_is_no_text_goes_to_a_file(option: str, tmp_path: Path) -> None:
+    ended = run(["time", option, "-"], folder=tmp_path)
+    assert ended.returncode == 1
+    assert b"goes to a file" in ended.stderr
+    assert not list(tmp_path.iterdir())

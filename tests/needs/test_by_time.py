@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.house.running import run
+from tokenwire.errors import InputError
 from tokenwire.journey import Journey
 from tokenwire.needs import Timed, largest, plans_of, timed_requirements
 from tokenwire.needs.storage import storage_figures
 from tokenwire.needs.timed import ENDLESS, SLOWEST, least
+from tokenwire.report.rooms.needs_by_time import figures
 
 # 80 billion parameters, ZeRO-3 on 16 nodes of 8 A100 (deepspeedai/DeepSpeed #2928; docs/cases.md, case 1)
 ZERO3 = (
@@ -127,3 +129,17 @@ def test_two_networks_beside_each_other() -> None:
     assert other["step_seconds"] > one["step_seconds"]
     assert other["network_share"] > one["network_share"]
     assert run(["needs", "--efficiency", "2"]).returncode == 1
+
+
+def test_two_questions_at_once_are_refused() -> None:
+    ended = run(["needs", "--largest", "--plans"])
+    assert ended.returncode == 1
+    assert ended.stderr.decode().count("\n") == 1
+    assert "--largest and --plans" in ended.stderr.decode()
+
+
+@pytest.mark.parametrize("every", ["1e-300 s", "0 s", "1 us", "1e309 s"])
+def test_a_time_between_checkpoints_that_cannot_be(every: str) -> None:
+    # 1e-300 s would need 1e308 B/s and more, which no figure can say.
+    with pytest.raises(InputError):
+        figures(Journey.read(None), 0.1, every)

@@ -133,3 +133,10 @@ def test_a_person_reads_it_at_80_columns() -> None:
     shown = run(["needs"]).stdout.decode()
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
     assert "bisection bandwidth" in shown
+
+
+def test_one_node_of_a_torus_goes_by_its_links() -> None:
+    journey = Journey.read(None, ["cluster.preset=tpu-v4-torus", "cluster.gpus=4", "plan.tp=1", "plan.pp=1"])
+    found = {need.name: need.value for need in journey.needs()}
+    busiest = found["bytes through the busiest NIC a step"]
+    assert 0 < busiest < found["the same with headers, preamble and gap"] < 1.1 * busiest

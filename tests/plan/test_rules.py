@@ -156,7 +156,8 @@ def test_any_plan_is_made_or_refused_in_one_line(options: Any, gpus: int, batch:
 @pytest.mark.parametrize(
     "values",
     [{"tp": 0}, {"tp": -1}, {"tp": "two"}, {"tp": True, "tq": 1}, {"dialect": 3}, {"dialect": "jax"}, {"tp": 1.5},
-     {"tp": 10**30}, {"cp_comm_type": "ring"}, {"ddp_bucket_size": 0}],
+     {"tp": 10**30}, {"cp_comm_type": "ring"}, {"ddp_bucket_size": 0},
+     {"moe_expert_capacity_factor": 0.0}, {"moe_expert_capacity_factor": float("nan")}],
 )  # fmt: skip
 def test_wrong_values_are_one_line(values: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:

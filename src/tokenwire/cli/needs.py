@@ -42,6 +42,8 @@ def needs(
     from tokenwire.report.terminal import console
     from tokenwire.units import parse_share
 
+    asked = {"--efficiency": efficiency, "--largest": largest, "--plans": plans, "--against": against}
+    needs_by_time.only_one([name for name, value in asked.items() if value])
     walk, most = read_journey(journey, sets), parse_share(exposed)
     if efficiency:
         found = needs_by_time.efficiency(walk, parse_share(efficiency))

@@ -110,7 +110,7 @@ class MegatronPlan(PlanConfig):
     moe_router_enable_expert_bias: bool = False
     moe_router_num_groups: Positive | None = None
     moe_router_group_topk: Positive | None = None
-    moe_expert_capacity_factor: float | None = None
+    moe_expert_capacity_factor: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     moe_pad_expert_input_to_capacity: bool = False
     moe_token_drop_policy: Literal["probs", "position"] = "probs"
     overlap_moe_expert_parallel_comm: bool = False

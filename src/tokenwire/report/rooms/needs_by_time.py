@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 SPEEDS = (25, 50, 100, 200, 400, 800, 1600)
 """Gb/s of the NICs that can be bought."""
 MOST_PLANS = 12
+SHORTEST = 1e-3
+"""Seconds of the shortest time between checkpoints."""
+
+
+def only_one(asked: Sequence[str]) -> None:
+    """Raise ``InputError`` where more than one question was asked, for one answer is printed."""
+    if len(asked) > 1:
+        raise InputError(" and ".join(asked), rule="are different questions: ask one at a time", nearest=asked[0])
 
 
 def timed_of(journey: Journey) -> Timed:
@@ -41,8 +50,8 @@ def figures(journey: Journey, exposed: float, every: str | None = None) -> tuple
     from tokenwire.needs.storage import EVERY
 
     seconds = EVERY if every is None else parse_seconds(every)
-    if seconds <= 0:
-        raise InputError(f"--checkpoint {every}"[:80], rule="must be more than no time", nearest='--checkpoint "1800 s"')
+    if not SHORTEST <= seconds < math.inf:
+        raise InputError(f"--checkpoint {every}"[:80], rule="must be a time of at least 1 ms", nearest='--checkpoint "1800 s"')
     return timed_requirements(timed_of(journey), parameters(journey.model().architecture).total, exposed, seconds)
 
 
