@@ -111,6 +111,8 @@ def parse_share(text: str) -> float:
 
 
 def _scaled(value: float, steps: dict[str, int], unit: str) -> str:
+    if not math.isfinite(value):
+        raise InputError(f"a figure of {value} {unit}", rule="a value that was given is too large or too small to reckon with")
     magnitude = abs(value)
     prefix = ""
     for name, size in steps.items():

@@ -56,6 +56,9 @@ CASES: list[tuple[str, list[str], dict[str, bytes], list[str]]] = [
     ("brackets for a tokenizer", ["tokens", "--set", "tokenizer.file=t.json"], {"t.json": b"[" * 100_000}, ["tokenizer.json"]),
     ("a message too large", ["wire", "--bytes", "1EB"], {}, ["nearest that works: 1125899906842624 B"]),
     ("fewer packets than none", ["export", "pcap", "--out", "x.pcap", "--max-packets", "-1"], {}, ["--max-packets -1", "at least 0"]),
+    ("a rate that no figure can say", ["collective", "all_reduce", "--link", "1e-300 b/s"], {}, ["too large or too small"]),
+    ("a skew of no draw", ["step", "--skew", "nan"], {}, ["--skew nan", "--routing 1"]),
+    ("a placement of one job", ["flows", "--placement", "interleaved"], {}, ["--placement interleaved", "--job"]),
     ("output into no folder", ["step", "--csv", "no/such/folder.csv"], {}, ["folder.csv"]),
 ]  # fmt: skip
 

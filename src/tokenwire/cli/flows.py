@@ -67,8 +67,8 @@ def flows(
             for title, columns, right, rows in reading_mix.mix_tables(runs, shared.fabric.name):
                 print_table(rows, columns, right=right, title=title)
         return
-    if start:
-        raise InputError("--start", rule="is for several jobs", nearest="--job other.toml")
+    if start or placement != "packed":
+        raise InputError("--start" if start else f"--placement {placement[:40]}", rule="is for several jobs", nearest="--job other.toml")
     found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn)
     if late is not None and late:
         ranks = stepwise.late_ranks(late, walk.plan().world)

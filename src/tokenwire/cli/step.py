@@ -38,10 +38,13 @@ def step(
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.errors import InputError
     from tokenwire.report.terminal import folded
     from tokenwire.step import explain as words
 
     trip = read_journey(journey, sets)
+    if skew and routing is None:
+        raise InputError(f"--skew {skew:g}", rule="is for a draw of routing", nearest="--routing 1")
     if routing is not None:
         _routing(trip, routing, skew, json=json, csv=csv, parquet=parquet)
         return
