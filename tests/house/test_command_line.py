@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,9 @@ def test_ctrl_c_is_130_and_one_line() -> None:
         [sys.executable, "-m", "tokenwire", "text", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    time.sleep(2)  # long enough to be waiting for its standard input
+    assert child.stdin is not None
+    child.stdin.write(b"parola\n" * 40_000)  # more than a pipe holds: when this is written, the text is being read
+    child.stdin.flush()
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130

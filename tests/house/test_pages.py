@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -46,5 +52,28 @@ def test_the_commands_of_the_readme_run(root: Path, tmp_path: Path) -> None:
     ours = [command.split()[1:] for command in commands if command.startswith("tokenwire ")]
     assert len(ours) >= 4
     for arguments in ours:
-        ended = run(arguments, folder=tmp_path)
-        assert ended.returncode == 0, (arguments, ended.stderr.decode())
+        if arguments[0] != "explore":  # it serves until it is interrupted
+            ended = run(arguments, folder=tmp_path)
+            assert ended.returncode == 0, (arguments, ended.stderr.decode())
+
+
+def test_the_explorer_of_the_readme_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tokenwire", "explore", "--port", port], cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        said = child.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        assert address is not None, said
+        with urllib.request.urlopen(address.group(), timeout=60) as answer:
+            assert answer.status == 200
+        child.send_signal(signal.SIGINT)
+        _, complaints = child.communicate(timeout=60)
+        assert "Traceback" not in complaints
+        assert child.returncode in (0, 130)
+    finally:
+        child.kill()

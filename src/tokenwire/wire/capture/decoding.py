@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tokenwire.wire.capture.finding import Bytes, be16, be24, be32, be64
+from tokenwire.wire.capture.decoding_rdma import infiniband, rdma, uet
+from tokenwire.wire.capture.finding import Bytes, be16, be32, be64
 from tokenwire.wire.capture.layout import (
     ARP,
     CUT,
@@ -23,7 +24,6 @@ from tokenwire.wire.capture.layout import (
     ROCEV2,
     TCP,
     UDP,
-    UET,
 )
 
 Rows = npt.NDArray[Any]
@@ -106,65 +106,6 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
 
 
 @njit(cache=True)
-def _rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) -> None:
-    # ``size`` bytes as sent, from the BTH to the end of the ICRC.
-    row.transport = transport
-    if size < 16:
-        row.status = MALFORMED
-        return
-    if end - at < 12:
-        row.status = CUT
-        return
-    opcode = np.int64(data[at])
-    row.opcode = opcode
-    row.qp = be24(data, at + 5)
-    row.sequence = be24(data, at + 9)
-    row.flags = data[at + 8] >> 7 | data[at + 4] >> 7 << 1 | (data[at + 4] >> 6 & 1) << 2
-    pad = np.int64(data[at + 1] >> 4 & 3)
-    operation = opcode & 31
-    extra = 0
-    if opcode == 0x81:
-        # A congestion notification has 16 reserved bytes.
-        extra = 16
-    elif opcode < 0x80:
-        if opcode >> 5 == 2:
-            extra += 4
-        if opcode >> 5 == 3:
-            extra += 8
-        if operation == 6 or operation == 10 or operation == 11 or operation == 12:
-            if end - at >= 12 + extra + 16:
-                row.dma_length = be32(data, at + 12 + extra + 12)
-            else:
-                row.status = CUT
-            extra += 16
-        if (
-            operation == 3
-            or operation == 5
-            or operation == 9
-            or operation == 11
-            or operation == 22
-            or operation == 23
-        ):
-            extra += 4
-        if operation == 13 or operation == 15 or operation == 16 or operation == 17 or operation == 18:
-            if end - at >= 12 + extra + 4:
-                row.syndrome = data[at + 12 + extra]
-                row.acknowledgement = be24(data, at + 13 + extra)
-            else:
-                row.status = CUT
-            extra += 4
-        if operation == 18:
-            extra += 8
-        if operation == 19 or operation == 20:
-            extra += 28
-    payload = size - 16 - extra - pad
-    if payload < 0:
-        row.status = MALFORMED
-        payload = 0
-    row.payload = payload
-
-
-@njit(cache=True)
 def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
     if end - at < 14:
         row.status = CUT
@@ -229,9 +170,9 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
                     return
             row.payload = length - 8
             if row.destination_port == 4791:
-                _rdma(data, at + 8, end, length - 8, ROCEV2, row)
+                rdma(data, at + 8, end, length - 8, ROCEV2, row)
             elif row.destination_port == 4793:
-                _uet(data, at + 8, end, length - 8, row)
+                uet(data, at + 8, end, length - 8, row)
             elif row.destination_port == 4789 or row.destination_port == 6081:
                 # VXLAN and Geneve: what is inside is decoded instead of what carries it.
                 kind, at = _tunnelled(data, at + 8, end, row.destination_port == 6081, row)
@@ -268,49 +209,6 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
 
 
 @njit(cache=True)
-def _uet(data: Bytes, at: Any, end: Any, size: Any, row: Any) -> None:
-    row.transport = UET
-    if end - at < 12:
-        row.status = CUT
-        return
-    kind, following = np.int64(data[at] >> 3), be16(data, at) >> 7 & 15
-    row.opcode = kind
-    row.sequence = be32(data, at + 4)
-    row.qp = be16(data, at + 10)
-    if kind == 2 or kind == 3:
-        semantic = 44 if following == 3 else 32 if following == 2 else 20 if following == 1 else 0
-        row.payload = max(size - 12 - semantic, 0)
-    else:
-        row.payload = 0
-
-
-@njit(cache=True)
-def _infiniband(data: Bytes, at: Any, end: Any, row: Any) -> None:
-    row.transport = INFINIBAND_PACKET
-    if end - at < 8:
-        row.status = CUT
-        return
-    following = data[at + 1] & 3
-    row.dst = be16(data, at + 2)
-    row.src = be16(data, at + 6)
-    size = (be16(data, at + 4) & 0x7FF) * 4 - 8
-    at += 8
-    if following == 3:
-        if end - at < 40:
-            row.status = CUT
-            return
-        row.src_high = be64(data, at + 8)
-        row.src = be64(data, at + 16)
-        row.dst_high = be64(data, at + 24)
-        row.dst = be64(data, at + 32)
-        row.ip = 6
-        at += 40
-        size -= 40
-    if following >= 2:
-        _rdma(data, at, end, size, INFINIBAND_PACKET, row)
-
-
-@njit(cache=True)
 def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
     kind: Any = -1
     if link == 1:
@@ -338,7 +236,7 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         row.ethertype = kind
         at += 20
     elif link == 247:
-        _infiniband(data, at, end, row)
+        infiniband(data, at, end, row)
         return
     elif link == 197:
         if end - at < 16:
@@ -357,7 +255,7 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
             erf = (erf & 0x7F) | (data[at] & 0x80)
             at += 8
         if erf & 0x7F == 21:
-            _infiniband(data, at, end, row)
+            infiniband(data, at, end, row)
             return
         if erf & 0x7F == 2:
             # Two bytes stand before an Ethernet frame: offset and padding.
@@ -376,7 +274,7 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         row.src = be64(data, at + 16)
         row.dst_high = be64(data, at + 24)
         row.dst = be64(data, at + 32)
-        _rdma(data, at + 40, end, be16(data, at + 4), INFINIBAND_PACKET, row)
+        rdma(data, at + 40, end, be16(data, at + 4), INFINIBAND_PACKET, row)
 
 
 @njit(cache=True)
