@@ -17,14 +17,22 @@ from tokenwire.fabric.fivetuple import address, hashed, queue_pairs, turned, udp
 SPINE = TIERS.index("spine")
 
 
-def test_ports_and_addresses_are_those_of_the_wire() -> None:
-    from tokenwire.wire import connection
+def test_ports_and_addresses_of_columns_are_those_of_numbers() -> None:
+    def port(a: int, b: int) -> int:
+        # As the C of rdma_calc_flow_label and rdma_flow_label_to_udp_sport has it, in 64 bits and in 20.
+        label = a * b
+        label ^= label >> 20
+        label ^= label >> 40
+        low, high = label & 0x03FFF, label & 0xFC000
+        return (low ^ high >> 14) | 0xC000
 
     random = np.random.default_rng(0)
     a, b = random.integers(2, 1 << 24, (2, 200))
-    assert udp_source_port(a, b).tolist() == [connection.udp_source_port(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    expected = [port(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    assert udp_source_port(a, b).tolist() == expected
+    assert [udp_source_port(int(x), int(y)) for x, y in zip(a, b, strict=True)] == expected
     node, nic = random.integers(0, 60000, 200), random.integers(0, 72, 200)
-    assert address(node, nic).tolist() == [connection.ipv4((int(n), int(k))) for n, k in zip(node, nic, strict=True)]
+    assert address(node, nic).tolist() == [address(int(n), int(k)) for n, k in zip(node, nic, strict=True)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1))

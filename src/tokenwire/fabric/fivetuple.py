@@ -13,7 +13,7 @@ A switch sees 13 bytes: source and destination address, protocol (17), source an
 Leaf, spine and core look at different bits: the hash turned by 8 bits a tier, modulo the number of equal ways. (With the same
 bits everywhere, a spine would only see flows that agree in them, and leave most of its uplinks empty.)
 
-Source: Linux, include/rdma/ib_verbs.h (rdma_calc_flow_label, rdma_flow_label_to_udp_sport; the same rule as in ``wire``);
+Source: Linux, include/rdma/ib_verbs.h (rdma_calc_flow_label, rdma_flow_label_to_udp_sport);
 NCCL, src/transport/net_ib (ncclIbConnect: NCCL_IB_QPS_PER_CONNECTION queue pairs, created in a loop); IEEE 802.3, clause
 3.2.9; Microsoft, RSS hashing functions; Broadcom switches call the turning of bits hash offset selection.
 """
@@ -21,12 +21,15 @@ NCCL, src/transport/net_ib (ncclIbConnect: NCCL_IB_QPS_PER_CONNECTION queue pair
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
+N = TypeVar("N", int, npt.NDArray[np.int64])
+"""One number, or a column of them: the same rule for a packet and for all flows of a fabric."""
 
 HASHES = ("crc32", "toeplitz", "mixed")
 UDP, ROCE_PORT = 17, 4791
@@ -47,26 +50,43 @@ def _finished(x: Bits) -> Bits:
     return x ^ (x >> np.uint64(31))
 
 
-def address(node: Ints, nic: Ints) -> Ints:
-    """Return IPv4 addresses 10.NIC.node, nodes counted from 1, as numbers.
+def address(node: N, nic: N) -> N:
+    """Return the IPv4 address 10.NIC.node as a number: one subnet a rail, as in a rail-optimised fabric; nodes count from 1.
 
-    >>> hex(address(np.array([3]), np.array([1]))[0])
-    '0xa010004'
+    >>> hex(address(3, 1)), hex(address(np.array([3]), np.array([1]))[0])
+    ('0xa010004', '0xa010004')
     """
     return (10 << 24 | nic << 16) + node + 1
 
 
-def udp_source_port(source_qp: Ints, qp: Ints) -> Ints:
-    """Return the UDP source ports of flows between two queue pairs.
+def flow_label(source_qp: N, qp: N) -> N:
+    """Return the 20-bit label of a flow between two queue pairs.
 
+    Source: Linux, include/rdma/ib_verbs.h, rdma_calc_flow_label.
+    """
+    v = source_qp * qp  # below 2^48
+    v = v ^ v >> 20
+    v = v ^ v >> 40
+    return v & 0xFFFFF
+
+
+def labelled_port(label: N) -> N:
+    """Return the UDP source port of a flow label, 0xC000 to 0xFFFF.
+
+    Source: Linux, include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport.
+    """
+    return 0xC000 | (label & 0x3FFF) ^ label >> 14
+
+
+def udp_source_port(source_qp: N, qp: N) -> N:
+    """Return the UDP source port that a RoCEv2 flow between two queue pairs is spread by.
+
+    >>> hex(udp_source_port(0x100, 0x100))
+    '0xc004'
     >>> [hex(port) for port in udp_source_port(np.array([0x100, 0x101]), np.array([0x100, 0x102]))]
     ['0xc004', '0xc306']
     """
-    v = source_qp * qp  # below 2^48
-    v ^= v >> 20
-    v ^= v >> 40
-    label = v & 0xFFFFF
-    return 0xC000 | (label & 0x3FFF) ^ label >> 14
+    return labelled_port(flow_label(source_qp, qp))
 
 
 def queue_pairs(src: Ints, dst: Ints, which: Ints | int, seed: int) -> tuple[Ints, Ints]:

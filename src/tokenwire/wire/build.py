@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tokenwire.fabric.fivetuple import udp_source_port
 from tokenwire.wire import checksums, headers
 from tokenwire.wire.config import WireConfig
-from tokenwire.wire.connection import Connection, ipv4, ipv6, lid, mac, udp_source_port
+from tokenwire.wire.connection import Connection, ipv4, ipv6, lid, mac
 from tokenwire.wire.headers import Header
 from tokenwire.wire.packet import PAD, PAYLOAD, Packet, Place, assemble
 from tokenwire.wire.transports import rdma, rocev2, uet

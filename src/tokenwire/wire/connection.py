@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenwire.errors import InputError
+from tokenwire.fabric.fivetuple import address
 
 Nic = tuple[int, int]
 """A NIC by its place: (node, NIC of that node)."""
@@ -63,13 +64,13 @@ def mac(nic: Nic) -> int:
 
 
 def ipv4(nic: Nic) -> int:
-    """Return a NIC's IPv4 address, 10.NIC.node: one subnet a rail, as in a rail-optimised fabric; nodes count from 1.
+    """Return a NIC's IPv4 address, 10.NIC.node: the one that switches hash.
 
     >>> from ipaddress import IPv4Address
     >>> str(IPv4Address(ipv4((3, 1))))
     '10.1.0.4'
     """
-    return 10 << 24 | nic[1] << 16 | nic[0] + 1
+    return address(*nic)
 
 
 def ipv6(nic: Nic) -> int:
@@ -94,26 +95,3 @@ def lid(nic: Nic) -> int:
             f"NIC {nic[1]} of node {nic[0]}", rule="an InfiniBand subnet has 49,151 identifiers of ports"
         )
     return value
-
-
-def flow_label(source_qp: int, qp: int) -> int:
-    """Return the 20-bit label of a flow between two queue pairs.
-
-    Source: Linux, include/rdma/ib_verbs.h, rdma_calc_flow_label.
-    """
-    v = source_qp * qp
-    v ^= v >> 20
-    v ^= v >> 40
-    return v & 0xFFFFF
-
-
-def udp_source_port(source_qp: int, qp: int) -> int:
-    """Return the UDP source port that a RoCEv2 flow is spread by, 0xC000 to 0xFFFF.
-
-    Source: Linux, include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport.
-
-    >>> hex(udp_source_port(0x100, 0x100)), hex(udp_source_port(0x101, 0x102))
-    ('0xc004', '0xc306')
-    """
-    label = flow_label(source_qp, qp)
-    return 0xC000 | (label & 0x3FFF) ^ label >> 14

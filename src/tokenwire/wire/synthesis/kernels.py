@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tokenwire.fabric.fivetuple import flow_label, labelled_port
 from tokenwire.wire.headers import FCS
 from tokenwire.wire.transports.ethernet import MINIMUM_FRAME
 
@@ -22,6 +23,9 @@ SHORTEST = MINIMUM_FRAME - FCS.size
 (ETH_DST, ETH_SRC, IP, IP4_LENGTH, IP4_ID, IP4_CHECK, IP_SRC, IP_DST, IP6_LENGTH, IP6_LABEL, UDP, UDP_SOURCE,
  UDP_LENGTH, UDP_CHECK, BTH, OPCODE, PAD, QP, ACK_REQUEST, PSN, HEADERS_END, POSITIONS) = range(22)  # fmt: skip
 """Indices of ``at``: where in a packet the fields begin that differ from packet to packet, in bytes."""
+
+
+_flow_label, _labelled_port = njit(cache=True)(flow_label), njit(cache=True)(labelled_port)
 
 
 @njit(cache=True)
@@ -238,11 +242,8 @@ def fill(
         pad = -length % 4
         payload = end
         end += length + pad
-        product = np.uint64(message.source_qp) * np.uint64(message.qp)
-        product ^= product >> np.uint64(20)
-        product ^= product >> np.uint64(40)
-        label = np.int64(product & np.uint64(0xFFFFF))
-        port = 0xC000 | (label & 0x3FFF) ^ label >> 14
+        label = _flow_label(np.int64(message.source_qp), np.int64(message.qp))
+        port = _labelled_port(label)
         out[base + at[OPCODE]] = opcode
         out[base + at[PAD]] = (out[base + at[PAD]] & 0xCF) | pad << 4
         _put(out, base + at[QP], qp, 3)
