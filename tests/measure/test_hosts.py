@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,18 @@ def test_without_root_it_is_loopback_and_says_why(monkeypatch: pytest.MonkeyPatc
     with network(NetworkConfig(2)) as net:
         assert net.kind == "loopback"
         assert "need root" in net.said
-        assert not net.taps
     with pytest.raises(InputError, match="need root; nearest that works: --network loopback"), network(NetworkConfig(2, "namespaces")):
         pass
+
+
+UNPRIVILEGED = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
+"""Root in name alone, as in many containers: without any capability."""
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") or not shutil.which("tcpdump"), reason="needs setpriv and tcpdump")
+def test_who_may_not_capture_is_counted_by_sockets_alone() -> None:
+    if subprocess.run([*UNPRIVILEGED, "true"], capture_output=True).returncode:
+        pytest.skip("privileges cannot be dropped here")
+    asks = "from tokenwire.measure.hosts.network import *; n = network(NetworkConfig(2)).__enter__(); print(n.kind, len(n.taps), n.said)"
+    done = subprocess.run([*UNPRIVILEGED, sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("loopback 0 ") and "network namespaces" in done.stdout
