@@ -100,4 +100,5 @@ def test_who_may_not_capture_is_counted_by_sockets_alone() -> None:
         pytest.skip("privileges cannot be dropped here")
     asks = "from tokenwire.measure.hosts.network import *; n = network(NetworkConfig(2)).__enter__(); print(n.kind, len(n.taps), n.said)"
     done = subprocess.run([*UNPRIVILEGED, sys.executable, "-c", asks], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("loopback 0 ") and "network namespaces" in done.stdout
+    assert done.stdout.startswith("loopback 0 ")
+    assert "network namespaces" in done.stdout
