@@ -76,14 +76,23 @@ def test_what_a_killed_parent_left_is_taken_down_by_the_next() -> None:
     assert not left(parent.pid)
 
 
-def test_two_tiers_and_jumbo_frames() -> None:
+@pytest.mark.parametrize("routed", [False, True])
+def test_two_tiers_and_jumbo_frames(routed: bool) -> None:
     mode, arch = MODES["ddp"], small(2)
-    config = NetworkConfig(4, "namespaces", mtu=9000, ranks_per_node=2)
+    config = NetworkConfig(4, "namespaces", mtu=9000, ranks_per_node=2, routed=routed)
     found = measure(arch, plan_of(mode, TRAINING, arch, 4), IDS, Settings(config, 4, 250), mode)
     verdict = found.verdict()
     assert (verdict["pairs_different"], verdict["messages_missed"], found.dropped) == (0, 0, 0), verdict
     assert verdict["three_ways_apart"] == {"packets": 0, "bytes": 0}, found.three_ways
     assert verdict["frames_within_aim"], verdict
+
+
+def test_a_router_joins_a_subnet_a_node() -> None:
+    with network(NetworkConfig(4, "namespaces", ranks_per_node=2, routed=True)) as net:
+        assert [host.address for host in net.hosts] == ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"]
+        assert "a router between the 2 nodes" in net.said
+        assert len(left()) == 6  # four ranks, the switch and the router
+    assert not left()
 
 
 def test_sends_that_a_card_cuts_are_not_compared_as_frames() -> None:

@@ -94,7 +94,8 @@ def test_sums_of_tensor_parallelism_by_hand() -> None:
 
 
 def test_what_cannot_be_run() -> None:
-    for wrong in ({"ranks": 1}, {"mtu": 10}, {"rate": 1.0}, {"delay": -1.0}, {"ranks_per_node": 3}):
+    for wrong in ({"ranks": 1}, {"mtu": 10}, {"rate": 1.0}, {"delay": -1.0}, {"ranks_per_node": 3},
+                  {"routed": True}, {"ranks_per_node": 4, "routed": True}):  # fmt: skip
         with pytest.raises(InputError):
             NetworkConfig(**wrong)
     with pytest.raises(InputError, match="3 to 1,000"):

@@ -22,6 +22,7 @@ def measure(
     ranks_per_node: Annotated[
         int | None, typer.Option("--ranks-per-node", metavar="N", help="A bridge a node and one between them.")
     ] = None,
+    routed: Annotated[bool, typer.Option("--routed", help="With it: a subnet a node, a router between.")] = False,
     capture: Annotated[bool, typer.Option("--capture/--no-capture", help="Capture packets (tcpdump).")] = True,
     timeout: Annotated[str, typer.Option("--timeout", help="When the run is given up.")] = "300 s",
     calibrate: Annotated[
@@ -65,7 +66,8 @@ def measure(
         check_page(report)
 
     def hosts(count: int) -> NetworkConfig:
-        return network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay, ranks_per_node=ranks_per_node)
+        return network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay,
+                              ranks_per_node=ranks_per_node, routed=routed)  # fmt: skip
 
     if calibrate:
         found = calibrated(calibrate, hosts(RANKS if ranks is None else ranks), parse_seconds(timeout), progress())

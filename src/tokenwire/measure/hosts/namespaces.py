@@ -21,11 +21,13 @@ from tokenwire.errors import InputError
 from tokenwire.measure.hosts.processes import started
 
 if TYPE_CHECKING:
-    from tokenwire.measure.hosts.network import Network, NetworkConfig
+    from tokenwire.measure.hosts.network import Host, Network, NetworkConfig
 
 FOLDER = Path("/run/netns")
 PREFIX = "tokenwire"
 INTERFACE = "eth0"
+_ROUTER = "02:00:00:00:01:00"
+"""The router's hardware address, the same on each of its links."""
 _QUEUE = 1 << 28
 """Bytes that may wait for a link of limited rate."""
 
@@ -72,42 +74,70 @@ def take_down_stale() -> list[str]:
 def _built(config: NetworkConfig, stem: str) -> Network:
     from tokenwire.measure.hosts.network import Host, Network
 
-    switch = f"{stem}.switch"
-    _namespace(switch)
-    k = config.ranks_per_node or config.ranks
+    switch, k = f"{stem}.switch", config.ranks_per_node or config.ranks
     nodes = config.ranks // k
-    # A spine only where there is more than one node.
-    bridges = [f"leaf{node}" for node in range(nodes)] + (["spine"] if nodes > 1 else [])
-    lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0" for name in bridges]
-    for node in range(nodes if nodes > 1 else 0):
-        lines += [f"link add up{node} mtu {config.mtu} type veth peer name down{node} mtu {config.mtu}",
-                  f"link set up{node} master leaf{node} up", f"link set down{node} master spine up"]  # fmt: skip
-    hosts, names = [], [f"{stem}.rank{rank}" for rank in range(config.ranks)]
-    for rank, name in enumerate(names):
+    hosts = tuple(Host(rank, _address(config, rank), INTERFACE) for rank in range(config.ranks))
+    names = [f"{stem}.rank{rank}" for rank in range(config.ranks)]
+    for name in (switch, *names):
         _namespace(name)
+    lines = [f"link add leaf{node} type bridge stp_state 0 mcast_snooping 0" for node in range(nodes)]
+    lines += [f"link set leaf{node} mtu {config.mtu} up" for node in range(nodes)]
+    for rank, name in enumerate(names):
         lines += [f"link add port{rank} mtu {config.mtu} type veth peer name {INTERFACE} mtu {config.mtu} netns {name}",
                   f"link set port{rank} master leaf{rank // k} up"]  # fmt: skip
-        hosts.append(Host(rank, _address(rank), INTERFACE))
-    lines += [f"link set {name} mtu {config.mtu} up" for name in bridges]
     _ip(switch, lines)
-    for host in hosts:
-        # Neighbours are told, so that no question about addresses is among what is counted.
-        others = [f"neighbour add {other.address} lladdr {_hardware(other.rank)} nud permanent dev {INTERFACE}"
-                  for other in hosts if other.rank != host.rank]  # fmt: skip
+    if nodes > 1:
+        (_joined_by_a_router if config.routed else _joined_by_a_bridge)(config, stem, hosts)
+    for host, name in zip(hosts, names, strict=True):
         whole = [] if config.offloads else [f"link set {INTERFACE} gso_max_segs 1"]
-        _ip(names[host.rank], [
-            f"link set {INTERFACE} address {_hardware(host.rank)}", *whole, "link set lo up",
-            f"address add {host.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", *others,
-        ])  # fmt: skip
-        _shape(config, names[host.rank])
+        _ip(name, [f"link set {INTERFACE} address {_hardware(host.rank)}", *whole, "link set lo up",
+                   f"address add {host.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up",
+                   *_neighbours(hosts, host, INTERFACE), *_default(config, host.rank)])  # fmt: skip
+        _shape(config, name)
     inside = ("ip", "netns", "exec", switch)
     # A frame crosses the bridge of its sender once; between nodes it would be seen on each leaf: there the ports tell.
     ports = tuple((inside, f"port{rank}", "in") for rank in range(config.ranks))
-    taps = ((inside, "leaf0", "inout"),) if nodes == 1 else ports
+    between = "a router" if config.routed else "one"
     words = f"{config.ranks} network namespaces joined by a bridge" if nodes == 1 else (
-        f"{config.ranks} network namespaces, {k} a node, a bridge a node and one between the {nodes} nodes")  # fmt: skip
-    return Network("namespaces", f"{words}, MTU {config.mtu:,} B", tuple(hosts), namespaces=tuple(str(FOLDER / name) for name in names),
-                   taps=taps,                   uplinks=tuple((inside, f"up{node}") for node in range(nodes)) if nodes > 1 else ())  # fmt: skip
+        f"{config.ranks} network namespaces, {k} a node, a bridge a node and {between} between the {nodes} nodes")  # fmt: skip
+    return Network("namespaces", f"{words}, MTU {config.mtu:,} B", hosts, namespaces=tuple(str(FOLDER / name) for name in names),
+                   taps=((inside, "leaf0", "inout"),) if nodes == 1 else ports)  # fmt: skip
+
+
+def _joined_by_a_bridge(config: NetworkConfig, stem: str, hosts: tuple[Host, ...]) -> None:
+    # One subnet: the spine is a bridge of bridges.
+    lines = ["link add spine type bridge stp_state 0 mcast_snooping 0", f"link set spine mtu {config.mtu} up"]
+    for node in range(len(hosts) // (config.ranks_per_node or 1)):
+        lines += [f"link add up{node} mtu {config.mtu} type veth peer name down{node} mtu {config.mtu}",
+                  f"link set up{node} master leaf{node} up", f"link set down{node} master spine up"]  # fmt: skip
+    _ip(f"{stem}.switch", lines)
+
+
+def _joined_by_a_router(config: NetworkConfig, stem: str, hosts: tuple[Host, ...]) -> None:
+    # A subnet a node: a host of its own in their middle forwards, as leaves and spines that route do.
+    router, k = f"{stem}.router", config.ranks_per_node or 1
+    _namespace(router)
+    _run(["ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
+    for node in range(len(hosts) // k):
+        down, mine = f"down{node}", hosts[node * k : (node + 1) * k]
+        _ip(f"{stem}.switch", [f"link add up{node} mtu {config.mtu} type veth peer name {down} mtu {config.mtu} netns {router}",
+                               f"link set up{node} master leaf{node} up"])  # fmt: skip
+        told = [f"neighbour add {host.address} lladdr {_hardware(host.rank)} nud permanent dev {down}" for host in mine]
+        _ip(router, [f"link set {down} address {_ROUTER}", f"address add {_gateway(node)}/24 dev {down}", f"link set {down} up", *told])
+
+
+def _neighbours(hosts: tuple[Host, ...], of: Host, interface: str) -> list[str]:
+    # Neighbours are told, so that no question about addresses is among what is counted.
+    subnet = of.address.rpartition(".")[0]
+    return [f"neighbour add {host.address} lladdr {_hardware(host.rank)} nud permanent dev {interface}"
+            for host in hosts if host.rank != of.rank and host.address.rpartition(".")[0] == subnet]  # fmt: skip
+
+
+def _default(config: NetworkConfig, rank: int) -> list[str]:
+    if not config.routed:
+        return []
+    gateway = _gateway(rank // (config.ranks_per_node or config.ranks))
+    return [f"neighbour add {gateway} lladdr {_ROUTER} nud permanent dev {INTERFACE}", f"route add default via {gateway}"]
 
 
 def _namespace(name: str) -> None:
@@ -171,8 +201,13 @@ def _stem() -> str:
     return f"{PREFIX}.{os.getpid()}.{started(os.getpid())}"
 
 
-def _address(rank: int) -> str:
-    return f"10.0.0.{rank + 1}"
+def _address(config: NetworkConfig, rank: int) -> str:
+    node, place = divmod(rank, config.ranks_per_node or config.ranks) if config.routed else (0, rank)
+    return f"10.0.{node}.{place + 1}"
+
+
+def _gateway(node: int) -> str:
+    return f"10.0.{node}.254"
 
 
 def _hardware(rank: int) -> str:

@@ -25,7 +25,8 @@ class NetworkConfig:
     """``kind`` auto takes namespaces where it may make them. ``rate`` in bytes/s and ``delay`` in s shape what each host sends.
 
     ``offloads`` leaves the cutting of large sends to the (virtual) card, so that captures have frames larger than the MTU.
-    ``ranks_per_node``: so many ranks share a bridge of their own (a leaf), and the leaves are joined by another (the spine).
+    ``ranks_per_node``: so many ranks share a bridge of their own (a leaf), and the leaves are joined by another (the spine);
+    ``routed``: by a router, a subnet a leaf.
     """
 
     ranks: int = 4
@@ -35,6 +36,7 @@ class NetworkConfig:
     rate: float | None = None
     delay: float | None = None
     ranks_per_node: int | None = None
+    routed: bool = False
 
     def __post_init__(self) -> None:
         """Raise ``InputError`` for what cannot be."""
@@ -50,6 +52,8 @@ class NetworkConfig:
         k = self.ranks_per_node
         if k is not None and (k < 1 or self.ranks % k):
             raise InputError(f"ranks per node = {k}", rule=f"must divide the {self.ranks} ranks", nearest="1")
+        if self.routed and (k is None or k == self.ranks):
+            raise InputError("routed", rule="joins nodes: there must be more than one", nearest=f"--ranks-per-node {_half(self.ranks)}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,6 @@ class Network:
     store_port: int = STORE_PORT
     namespaces: tuple[str, ...] = ()
     taps: tuple[tuple[tuple[str, ...], str, str], ...] = ()
-    uplinks: tuple[tuple[tuple[str, ...], str], ...] = ()
 
 
 @contextmanager
@@ -96,7 +99,7 @@ def network(config: NetworkConfig) -> Iterator[Network]:
 
 
 def _loopback(config: NetworkConfig, why: str) -> Network:
-    shaped = [name for name in ("rate", "delay", "ranks_per_node") if getattr(config, name) is not None]
+    shaped = [name for name in ("rate", "delay", "ranks_per_node", "routed") if getattr(config, name)]
     if shaped:
         raise InputError(", ".join(shaped), rule=f"cannot be set on loopback ({why})", nearest="leave it out")
     # An address a rank, 127.p.p.rank with the process in it: all of 127.0.0.0/8 is this machine's own.
@@ -108,6 +111,10 @@ def _loopback(config: NetworkConfig, why: str) -> Network:
         port = int(asked.getsockname()[1])
     tap: tuple[Any, ...] = (((), "lo", "inout"),) if _may_capture("lo") else ()
     return Network("loopback", f"loopback, an address a rank ({why})", hosts, port, taps=tap)
+
+
+def _half(ranks: int) -> int:
+    return max(k for k in range(1, ranks) if ranks % k == 0)
 
 
 def _may_capture(interface: str) -> bool:
