@@ -43,7 +43,7 @@ def test_zero3_needs_a_fast_nic() -> None:
     assert 6.6e9 < rate < 50e9
     assert plan.share("nic_rate", rate, ENDLESS) <= 0.1
     assert plan.share("nic_rate", rate * 0.95, ENDLESS) > 0.1
-    assert plan.demands(rate) == "fsdp"
+    assert plan.demands(rate) == "dp"
 
 
 @given(st.floats(1.5, 1e6))
@@ -103,6 +103,19 @@ def test_a_cluster_grows_until_there_is_no_work_left() -> None:
     assert all(one.share <= 0.5 for one in found)
     growing = [one for one in found if one.batch == "growing"]
     assert [one.global_batch // one.gpus for one in growing] == [2] * len(growing)
+
+
+def test_one_gpu_grows_until_the_latency_of_its_network_tells() -> None:
+    one = ("cluster.nodes=1", "cluster.gpus_per_node=1", "cluster.nics_per_node=1", "plan.tp=1", "plan.pp=1")
+    journey = Journey.read(None, one)
+    found = largest(journey.model().architecture, journey.plan(), journey.config.cluster.facts, 0.5)
+    growing = [size for size in found if size.batch == "growing"]
+    # Each replica does the same: all by which a step is longer than that of one GPU is the network's, up to the weights' share of the optimizer
+    shares = [size.share for size in growing]
+    assert shares[0] == 0
+    assert shares == sorted(shares)
+    assert growing[-1].gpus < 1 << 20
+    assert 1 - growing[0].seconds / growing[-1].seconds == pytest.approx(growing[-1].share, abs=0.05)
 
 
 def test_plans_that_fit_come_first() -> None:

@@ -110,10 +110,12 @@ def test_what_must_hold_for_every_plan(tp: int, pp: int, nodes: int, x: float) -
             assert total <= world * most, parallelism
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 5.0])
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 5.0, 1e-300, 5e-4, 0.9999])
 def test_shares_that_are_none(share: float) -> None:
     with pytest.raises(InputError, match="share"):
         Journey.read(None).needs(exposed=share)
+    with pytest.raises(InputError, match="share"):
+        Journey.read(None).needs(mfu=share)
 
 
 def test_a_better_mfu_needs_a_faster_network() -> None:

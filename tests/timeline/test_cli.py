@@ -89,8 +89,17 @@ def test_csv_has_a_row_a_stage(tmp_path: Path) -> None:
     assert len(file.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("words", [("--slow", "3"), ("--slow", "x=10%"), ("--slow", "0=300%"), ("--slow", "99999=10%"),
+@pytest.mark.parametrize("words", [("--slow", "3"), ("--slow", "x=10%"), ("--slow", "0=10000%"), ("--slow", "0=-5%"), ("--slow", "99999=10%"),
                                    ("--attention", "magic")])  # fmt: skip
 def test_wrong_input_is_one_line(words: tuple[str, ...]) -> None:
     with pytest.raises(InputError):
         RUN.invoke(app, ["time", *words], catch_exceptions=False)
+
+
+def test_a_rank_twice_as_slow_is_slower_by_100_percent() -> None:
+    plain, twice, more = (
+        json.loads(ran("--json", *words))["stages"][0]["compute_seconds"] for words in ((), ("--slow", "0=100%"), ("--slow", "0=250%"))
+    )
+    # All of a stage waits for its slowest rank: 2 and 3.5 times as long
+    assert twice == pytest.approx(2 * plain)
+    assert more == pytest.approx(3.5 * plain)

@@ -32,8 +32,11 @@ def test_every_second_product_by_operator() -> None:
 @pytest.mark.parametrize(("options", "rule"), [
     ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, "layer"),
     ({"recompute_granularity": "selective"}, "core"), ({}, "nothing"),
-    ({"dialect": "torchtitan", "activation_checkpoint_mode": "full"}, "layer, stopped early"),
+    ({"dialect": "torchtitan", "activation_checkpoint_mode": "full"}, "layer"),
+    ({"dialect": "torchtitan", "activation_checkpoint_mode": "full", "early_stop": True}, "layer, stopped early"),
     ({"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, "operators"),
+    ({"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "op", "early_stop": True},
+     "operators, stopped early"),
 ])  # fmt: skip
 def test_rules_by_framework(options: dict[str, object], rule: str) -> None:
     assert again(read_plan(options), (0,))[0].rule == rule
@@ -42,5 +45,19 @@ def test_rules_by_framework(options: dict[str, object], rule: str) -> None:
 def test_blocks_repeat_the_first_layers_and_every_second_one() -> None:
     block = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
     assert [redo.rule for redo in again(read_plan(block), (0, 1))] == ["layer", "nothing"]
-    second = {"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "2"}
-    assert [redo.rule for redo in again(read_plan(second), (0, 1))] == ["layer, stopped early", "nothing"]
+
+
+@pytest.mark.parametrize(("option", "before", "want"), [
+    ("2", 0, [0, 1, 0, 1]), ("2", 1, [1, 0, 1, 0]), ("3", 0, [0, 0, 1, 0]), ("3", 4, [0, 1, 0, 0]), ("1", 3, [1, 1, 1, 1]),
+])  # fmt: skip
+def test_torchtitan_counts_layers_from_one_over_all_of_a_rank(option: str, before: int, want: list[int]) -> None:
+    # _layer_sac_count is raised before it is divided, and goes on through the rank's virtual stages, whatever the layers' own numbers
+    config = read_plan({"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": option})
+    assert [redo.rule == "layer" for redo in again(config, (20, 21, 22, 23), before)] == [bool(one) for one in want]
+
+
+def test_by_operator_only_the_last_sum_depends_on_stopping() -> None:
+    z = Shapes(tokens=4096, sequence=4096, micro_batch=1, hidden=4096)
+    forward = [o for o in layer_operators(LLAMA, z) if o.phase == "forward"]
+    differs = [o.name for o in forward if repeated(Again("operators"), o, LLAMA) != repeated(Again("operators, stopped early"), o, LLAMA)]
+    assert differs == ["feed-forward residual"]

@@ -53,6 +53,19 @@ def test_overlapped_gradients_are_hidden() -> None:
     assert hidden.gradients_seconds < plain.gradients_seconds
 
 
+@pytest.mark.parametrize(("said", "plan"), [
+    ({"sp", "pp", "gradients", "weights", "small"}, "tp=2 pp=2 sequence_parallel=true use_distributed_optimizer=true"),
+    ({"dp"}, "dialect=ddp"), ({"fsdp", "sp"}, "dialect=torchtitan tp=2"), ({"dp"}, "dialect=deepspeed zero_stage=3"),
+])  # fmt: skip
+def test_what_is_waited_for_has_the_name_under_which_it_is_said(said: set[str], plan: str) -> None:
+    journey = Journey.read(None, [*(one for one in LLAMA if not one.startswith("plan.")), *(f"plan.{one}" for one in plan.split())], base="gpt2")
+    step = step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts, setting="none")
+    for stage in step.stages:
+        assert said <= set(stage.said)
+        # Of nothing is waited for longer than it is said: sends are waited for in the bubble, and no product is slowed without a setting.
+        assert all(seconds <= stage.said[who] * (1 + 1e-9) for who, seconds in stage.exposed.items())
+
+
 def test_recomputation_costs_a_forward() -> None:
     again = ("plan.recompute_granularity=full", "plan.recompute_method=uniform", "plan.recompute_num_layers=1")
     plain, more = timed(), timed(*again)

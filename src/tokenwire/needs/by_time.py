@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenwire.figures import Figure
+from tokenwire.needs.shares import asked
 from tokenwire.needs.storage import EVERY, storage_figures
 from tokenwire.needs.timed import ENDLESS, Timed
 from tokenwire.needs.volumes import PARALLELISMS
@@ -20,6 +21,7 @@ def timed_requirements(timed: Timed, parameters: int, x: float, every: float = E
 
     ``parameters`` of the model, ``every`` seconds a checkpoint.
     """
+    asked("exposed", x, "10%")
     plan, step = timed.plan, timed.step()
     tokens = plan.training.global_batch * plan.training.sequence_length
     return (

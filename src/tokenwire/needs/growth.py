@@ -8,7 +8,8 @@ from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.fabric.config import MOST_GPUS
 from tokenwire.model.architecture import Architecture
-from tokenwire.needs.timed import ENDLESS, Timed
+from tokenwire.needs.shares import asked
+from tokenwire.needs.timed import Timed
 from tokenwire.plan import Plan, resolve
 from tokenwire.plan.training import TrainingConfig
 from tokenwire.step import operations
@@ -16,7 +17,10 @@ from tokenwire.step import operations
 
 @dataclass(frozen=True)
 class Size:
-    """A plan on a cluster of so many GPUs: seconds of its step, the share that the network costs, MFU. ``batch``: fixed or growing."""
+    """A plan on a cluster of so many GPUs: seconds of its step, MFU; ``batch``: fixed or growing.
+
+    ``share`` is what the network costs of the step, its latency with it: against a step in which what leaves a node takes no time.
+    """
 
     batch: str
     gpus: int
@@ -29,8 +33,9 @@ class Size:
 def largest(arch: Architecture, plan: Plan, facts: ClusterFacts, x: float) -> tuple[Size, ...]:
     """Return the plan with ever more replicas, doubled, as long as the network costs at most ``x`` of the step and there is work for all.
 
-    Twice: the batch of the whole cluster stays as it is, or that of each replica does. The last of each is the largest.
+    Twice: the batch of the whole cluster stays as it is, or that of each replica does. The last of each is the largest. Raises ``InputError`` for a share below 0.1 % or above 99.9 %.
     """
+    asked("exposed", x, "10%")
     out: list[Size] = []
     for batch in ("fixed", "growing"):
         gpus = plan.world
@@ -53,4 +58,4 @@ def _sized(arch: Architecture, plan: Plan, facts: ClusterFacts, gpus: int, batch
     there = facts.model_copy(update={"nodes": max(1, gpus // facts.gpus_per_node)})
     timed = Timed(arch, more, operations(arch, more).to_dicts(), there)
     step = timed.step()
-    return Size(batch, gpus, whole, step.step_seconds, timed.share("nic_rate", there.nic_rate, ENDLESS), step.mfu)
+    return Size(batch, gpus, whole, step.step_seconds, max(0.0, 1 - timed.alone().step_seconds / step.step_seconds), step.mfu)

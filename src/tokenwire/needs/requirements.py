@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tokenwire.errors import InputError
 from tokenwire.figures import Figure
 from tokenwire.needs.bandwidth import (
     bandwidth_figures,
@@ -16,6 +15,7 @@ from tokenwire.needs.bandwidth import (
 from tokenwire.needs.compute import MFU, compute_time
 from tokenwire.needs.messages import framing_by_key, messages
 from tokenwire.needs.network import Network, network_of
+from tokenwire.needs.shares import asked
 from tokenwire.needs.volumes import busiest, by_medium, volume_figures
 from tokenwire.units import ITEM_BYTES, format_bytes, format_count, format_seconds
 
@@ -42,13 +42,12 @@ def requirements(
 ) -> tuple[Figure, ...]:
     """Return what one training step asks of the network, each figure with formula, values, source and reason.
 
-    ``operations`` is the step table, ``traffic`` its bytes between GPUs; ``exposed`` (0 to 1) the share of a step in which
+    ``operations`` is the step table, ``traffic`` its bytes between GPUs; ``exposed`` the share of a step in which
     GPUs may only wait for the network, ``mfu`` the share of a GPU's peak that computing reaches (None: ``compute.MFU``).
-    Raises ``InputError`` for shares that are none.
+    Raises ``InputError`` for shares below 0.1 % or above 99.9 %.
     """
-    for name, value in (("exposed", exposed), ("mfu", MFU if mfu is None else mfu)):
-        if not 0 < value < 1:
-            raise InputError(f"{name} = {value}", rule="must be a share above 0 and below 1", nearest=f"{name} = 0.1")
+    asked("exposed", exposed, "10%")
+    asked("mfu", MFU if mfu is None else mfu, "40%")
     network = network_of(traffic, fabric)
     sent = messages(operations, wire)
     time = compute_time(

@@ -14,6 +14,7 @@ from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.timeline import StepTime, step_time
+from tokenwire.timeline.communication import place_of
 
 ENDLESS = 1e13
 """Bytes/s of a NIC or NVLink that is never in the way."""
@@ -39,6 +40,15 @@ class Timed:
         if key not in self.known:
             self.known[key] = step_time(self.arch, self.plan, self.rows, self.facts.model_copy(update=changes))
         return self.known[key]
+
+    def alone(self) -> StepTime:
+        """Return the step in which what leaves a node takes no time at all, neither for its bytes nor for its way."""
+        free = {}
+        for row in self.rows:
+            place = place_of(self.plan, row["group"], row["stage"], self.facts.gpus_per_node, row["peer"])
+            if place.nodes > 1:
+                free[row["op"], row["group"], row["phase"]] = 0.0
+        return step_time(self.arch, self.plan, self.rows, self.facts, shared=free)
 
     def share(self, name: str, value: float, best: float) -> float:
         """Return the share of the step that a fact costs, against its ``best`` value."""

@@ -125,7 +125,7 @@ def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int |
     members = plan.members(group, stage * each)
     if not len(members):
         return Place(1, 1, 1)
-    nodes = len(np.unique(members // gpus_per_node))
+    nodes = 1 + int(np.count_nonzero(np.diff(members // gpus_per_node)))  # members ascend
     return Place(len(members), nodes, -(-len(members) // nodes))
 
 
@@ -167,26 +167,40 @@ class Calls:
 class Said:
     """Seconds of communication of one rank of a stage, by when they are spoken.
 
-    ``action[chunk, phase]`` are seconds of one micro-batch by what they belong to: ``tp``, ``cp``, ``ep``, ``fsdp`` (all of data
-    parallelism that is said in every micro-batch) ...; those with a ``~`` run beside products of the backward. ``send`` is of one
-    activation; ``tail`` has the rows of the end of the step: operation, parallelism, phase, calls, seconds of one. ``across`` are the
-    classes that leave the node, and need its NICs.
+    ``action[chunk, phase]`` are seconds of one micro-batch by the parallelism of their rows (``tp``, ``sp``, ``cp``, ``ep``; ``dp`` and
+    ``fsdp`` where data parallelism speaks in every micro-batch); those with a ``~`` run beside products of the backward. ``send`` is of one
+    activation; ``tail`` has calls and their seconds altogether by class of the end of the step (``ending``). ``by_class`` has all seconds of
+    a step by these same classes, and ``pp``. ``across`` are the parallelisms that leave the node, and need its NICs.
     """
 
     action: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
     send: float = 0.0
-    tail: list[tuple[str, str, str, int, float]] = field(default_factory=list)
+    tail: dict[str, tuple[int, float]] = field(default_factory=dict)
     by_class: dict[str, float] = field(default_factory=dict)
     across: set[str] = field(default_factory=set)
 
     def network(self, chunk: int, phase: str) -> float:
         """Return the seconds of a micro-batch in which the NICs serve calls that are not of data parallelism, and sends."""
         own = self.action.get((chunk, phase), {})
-        seconds = sum(spent for who, spent in own.items() if who.partition("~")[0] in self.across - {"fsdp"})
+        seconds = sum(spent for who, spent in own.items() if who.partition("~")[0] in self.across - DATA)
         return seconds + (self.send if "pp" in self.across else 0.0)
 
 
-_DATA = ("dp", "fsdp")
+TENSOR = {"tp", "sp"}
+"""Parallelisms within a product."""
+DATA = {"dp", "fsdp"}
+"""Parallelisms of data: what they say hides behind computation, and goes after all others on the NICs."""
+
+
+def ending(op: str, who: str, phase: str) -> str:
+    """Return the class of a call at the end of a step: gradients, weights gathered for the next step, or small (norms, flags, losses).
+
+    >>> ending("reduce_scatter", "dp", "gradients"), ending("all_gather", "dp", "optimizer"), ending("all_reduce", "dp", "optimizer")
+    ('gradients', 'weights', 'small')
+    """
+    if phase == "gradients" and (who in DATA or who == "ep"):
+        return "gradients"
+    return "weights" if phase == "optimizer" and op in ("all_gather", "broadcast") else "small"
 
 
 def said(rows: Iterable[Mapping[str, Any]], stage: int, calls: Calls) -> Said:
@@ -201,18 +215,20 @@ def said(rows: Iterable[Mapping[str, Any]], stage: int, calls: Calls) -> Said:
         place = calls.place(row["group"], stage, row["peer"])
         each = calls.seconds(row["op"], row["bytes"], place) * calls.slower.get((row["op"], row["group"], phase), 1.0)
         if place.nodes > 1:
-            out.across.add("fsdp" if who in _DATA else "tp" if who == "sp" else who)
-        out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
+            out.across.add(who)
         if row["op"] == "send" and row["group"] == "pp":
             out.send = max(out.send, each)
-        elif who in _DATA and (phase in ("forward", "backward") or (phase == "gradients" and each_micro_batch)):
+        elif who in DATA and (phase in ("forward", "backward") or (phase == "gradients" and each_micro_batch)):
             when = "forward" if phase == "forward" else "backward"
-            _spread(out, chunks, when, "fsdp", each * row["count"] / plan.micro_batches, row)
+            _spread(out, chunks, when, who, each * row["count"] / plan.micro_batches, row)
         elif phase in ("forward", "backward", "data"):
             when = "forward" if phase == "data" else phase
             _spread(out, chunks, when, _beside(plan, row), each * row["count"] / plan.micro_batches, row)
         else:
-            out.tail.append((row["op"], who, phase, row["count"], each))
+            who = ending(row["op"], who, phase)
+            number, seconds = out.tail.get(who, (0, 0.0))
+            out.tail[who] = number + row["count"], seconds + each * row["count"]
+        out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
     return out
 
 
@@ -227,17 +243,17 @@ def _each_micro_batch(plan: Plan) -> bool:
 
 
 def _beside(plan: Plan, row: Mapping[str, Any]) -> str:
-    """Return the class of a row; ``tp~input`` and ``tp~weight`` are started before a product of the backward and waited for after.
+    """Return the class of a row; those with ``~input`` and ``~weight`` start before that product of the backward and are waited for after.
 
     Megatron gathers the input again while the gradient of the input is computed, and scatters that while the gradient of the
     weight is (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     """
-    who: str = "tp" if row["parallelism"] == "sp" else row["parallelism"]
-    if who == "tp" and plan.config.dialect == "megatron" and row["phase"] == "backward" and row["layers"]:
+    who: str = row["parallelism"]
+    if who in TENSOR and plan.config.dialect == "megatron" and row["phase"] == "backward" and row["layers"]:
         if row["op"] == "all_gather" and row["what"].endswith("again"):
-            return "tp~input"
+            return f"{who}~input"
         if row["what"].endswith("input gradient"):
-            return "tp~weight"
+            return f"{who}~weight"
     return who
 
 

@@ -91,7 +91,7 @@ def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash"
     """Return what a rank of the plan works on; ``attention`` says whether its scores are ever written to memory."""
     config, training = plan.config, plan.training
     padded = getattr(config, "moe_pad_expert_input_to_capacity", False)
-    ulysses = config.dialect == "deepspeed" or getattr(config, "cp_comm_type", "p2p") in ("a2a", "a2a+p2p")
+    ulysses = config.dialect == "deepspeed" or "a2a" in str(getattr(config, "cp_comm_type", "p2p"))
     return Shapes(
         training.micro_batch * training.sequence_length // plan.cp, training.sequence_length, training.micro_batch,
         arch.hidden_size, plan.tp, plan.cp, plan.ep, plan.etp, plan.sequence_parallel,
@@ -106,7 +106,8 @@ def chunk_work(
     """Return the work of one virtual stage for one micro-batch."""
     layers = stage.chunks[chunk]
     kinds: dict[tuple[int, Again], int] = {}  # by identity: comparing layers takes longer than timing them
-    for i, redo in zip(layers, again(plan.config, layers), strict=True):
+    before = sum(len(ahead) for ahead in stage.chunks[:chunk])
+    for i, redo in zip(layers, again(plan.config, layers, before), strict=True):
         kinds[id(arch.layers[i]), redo] = kinds.get((id(arch.layers[i]), redo), 0) + 1
     by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
     ends = (stage.has_embedding and chunk == 0, stage.has_head and chunk == len(stage.chunks) - 1)

@@ -38,7 +38,8 @@ def notes(
     else:
         yield ("groups of a kind share a node's NICs, on which data parallelism goes after all others; the network behind them has room "
                "for all (--network asks it)")  # fmt: skip
-    if not out.jitter:
+    slow = any(one.slower > 1 for one in out.loads)
+    if not out.jitter and not slow:
         yield "no kernel varies and no rank is slower than another, unless said (--jitter, --slow)"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tokenwire.plan import PlanConfig
+from tokenwire.timeline.communication import DATA, TENSOR
 from tokenwire.timeline.compute import Work
 
 
@@ -75,10 +76,10 @@ def waits(
     products["backward"] = work.matmul.get("input", 0.0) + work.matmul.get("weight", 0.0)
     for who, seconds in said.items():
         name, _, product = who.partition("~")
-        if name == "fsdp":
+        if name in DATA:
             continue
-        if name == "tp" and flag.tensor:
-            spent = exposed(seconds, products[phase] * seconds / _all(said, "tp"), tp)
+        if name in TENSOR and flag.tensor:
+            spent = exposed(seconds, products[phase] * seconds / _all(said, TENSOR), tp)
         elif name == "ep" and flag.experts:
             spent = exposed(seconds, work.forward if phase == "forward" else work.backward, units)
         elif product:
@@ -87,13 +88,14 @@ def waits(
             spent = seconds
         spent += beside * (seconds - spent)
         out[name] = out.get(name, 0.0) + spent
-    sharded = said.get("fsdp", 0.0)
+    sharded = _all(said, DATA)
     if sharded:
         room = (work.forward if phase == "forward" else work.backward) + sum(out.values()) - taken
         spent = exposed(sharded, max(room, 0.0), units) if flag.sharded else sharded
-        out["fsdp"] = spent + beside * (sharded - spent)
+        spent += beside * (sharded - spent)
+        out |= {who: spent * seconds / sharded for who, seconds in said.items() if who in DATA}
     return out
 
 
-def _all(said: dict[str, float], name: str) -> float:
-    return sum(seconds for who, seconds in said.items() if who.partition("~")[0] == name)
+def _all(said: dict[str, float], names: set[str]) -> float:
+    return sum(seconds for who, seconds in said.items() if who.partition("~")[0] in names)

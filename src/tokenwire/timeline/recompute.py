@@ -1,12 +1,12 @@
 """Which forward is computed a second time in the backward, layer by layer and operator by operator, by each framework's options.
 
 Megatron: full (uniform: all layers, block: the first of each virtual stage) or selective (core attention). torchtitan: full, or
-selective: every n-th layer, or by operator: all but the attention and every second product (pytorch/torchtitan,
-torchtitan/distributed/activation_checkpoint.py). DeepSpeed: whole layers.
+selective: every n-th layer, counted from 1 over all that a rank holds, or by operator: all but the attention and every second product
+(pytorch/torchtitan v0.2.2, torchtitan/distributed/activation_checkpoint.py: _apply_layer_sac, _apply_op_sac). DeepSpeed: whole layers.
 
-torch's checkpoints that are not reentrant (FSDP, torchtitan) stop as soon as everything that the backward needs is there again: a layer's
-last product and residual are not repeated (torch/utils/checkpoint.py, set_checkpoint_early_stop; on by default). Megatron's and DeepSpeed's
-own checkpoints run the whole layer.
+With ``early_stop`` (off by default there, torchtitan/config/job_config.py; torch's own default is on, torch/utils/checkpoint.py,
+set_checkpoint_early_stop) a checkpoint stops as soon as everything that the backward needs is there again: a layer's last product and
+residual are not repeated. Megatron's and DeepSpeed's own checkpoints run the whole layer.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Literal, NamedTuple
 
 from tokenwire.model.architecture import Attention, Layer
 from tokenwire.plan import PlanConfig
+from tokenwire.plan.torchtitan import TorchtitanPlan
 from tokenwire.timeline.operators import Operator
 
-Rule = Literal["nothing", "core", "layer", "layer, stopped early", "operators"]
-LAST = ("down", "experts down", "feed-forward residual")
+Rule = Literal["nothing", "core", "layer", "layer, stopped early", "operators", "operators, stopped early"]
+SUM = "feed-forward residual"
+LAST = ("down", "experts down", SUM)
 """Operators at the end of a layer that a stopped repetition leaves out."""
 
 
@@ -28,8 +30,8 @@ class Again(NamedTuple):
     rule: Rule = "nothing"
 
 
-def again(config: PlanConfig, layers: tuple[int, ...]) -> tuple[Again, ...]:
-    """Return what is run again for each layer of a virtual stage.
+def again(config: PlanConfig, layers: tuple[int, ...], before: int = 0) -> tuple[Again, ...]:
+    """Return what is run again for each layer of a virtual stage; the rank holds ``before`` layers in virtual stages ahead of it.
 
     >>> from tokenwire.plan import read_plan
     >>> again(read_plan({"recompute_granularity": "selective"}), (0,))
@@ -43,15 +45,19 @@ def again(config: PlanConfig, layers: tuple[int, ...]) -> tuple[Again, ...]:
         number = getattr(config, "recompute_num_layers", None) or 0
         block = getattr(config, "recompute_method", None) == "block"
         return tuple(Again("layer" if not block or i < number else "nothing") for i in range(len(layers)))
-    mode = getattr(config, "activation_checkpoint_mode", "none")
-    if mode == "selective":
-        option = getattr(config, "selective_ac_option", "2")
-        if option == "op":
-            return tuple(Again("operators") for _ in layers)
-        return tuple(Again("nothing" if layer % int(option) else "layer, stopped early") for layer in layers)
-    if mode == "full":
-        return tuple(Again("layer, stopped early") for _ in layers)
+    if isinstance(config, TorchtitanPlan):
+        return _torchtitan(config, len(layers), before)
     return tuple(Again("layer" if getattr(config, "activation_checkpointing", False) else "nothing") for _ in layers)
+
+
+def _torchtitan(config: TorchtitanPlan, layers: int, before: int) -> tuple[Again, ...]:
+    mode, option = config.activation_checkpoint_mode, config.selective_ac_option
+    whole = Again("layer, stopped early" if config.early_stop else "layer")
+    if mode != "selective":
+        return (whole if mode == "full" else Again(),) * layers
+    if option == "op":
+        return (Again("operators, stopped early" if config.early_stop else "operators"),) * layers
+    return tuple(Again() if place % int(option) else whole for place in range(before + 1, before + layers + 1))
 
 
 def repeated(redo: Again, operator: Operator, layer: Layer) -> float:
@@ -60,7 +66,9 @@ def repeated(redo: Again, operator: Operator, layer: Layer) -> float:
         return float(operator.part == "core")
     if redo.rule == "layer, stopped early":
         return float(operator.name not in LAST)
-    if redo.rule == "operators":
+    if redo.rule in ("operators", "operators, stopped early"):
+        if operator.name == SUM:
+            return float(redo.rule == "operators")
         return _of_operators(operator, layer)
     return float(redo.rule == "layer")
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
-from tokenwire.timeline.communication import Calls, Said, said
+from tokenwire.timeline.communication import DATA, Calls, Said, said
 from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
 from tokenwire.timeline.overlap import Flags, exposed, waits
 
@@ -20,7 +20,7 @@ SPLIT = ("zb-h1", "zbv", "dualpipe", "dualpipev")
 
 @dataclass(frozen=True)
 class StageTime:
-    """Seconds of one rank of a stage in a step. ``exposed`` by class; ``gradients`` and ``weights`` are of the end of the step.
+    """Seconds of one rank of a stage in a step. ``exposed`` and ``said`` (all that is spoken) are by the same classes (``Said.by_class``).
 
     ``forward`` and ``backward`` are of one micro-batch through all its virtual stages, with what they wait for.
     """
@@ -91,7 +91,7 @@ def load(
     waiting = tuple(_waits(work, spoken, stage, chunk, flag, plan, gpu) for chunk, work in enumerate(works))
     first = works[0].forward * slower + sum(waiting[0]["forward"].values())
     last = works[0].backward * slower + sum(waiting[0]["backward"].values())
-    if "fsdp" in spoken.across:
+    if spoken.across & DATA:
         first, last = max(0.0, first - spoken.network(0, "forward")), max(0.0, last - spoken.network(0, "backward"))
     return Load(
         stage, works, spoken, waiting, _tail(spoken, flag, first, last), optimizer_seconds(arch, plan, gpu, stage) * slower, slower
@@ -104,31 +104,19 @@ def _waits(
     units = len(stage.chunks[chunk]) + (stage.has_embedding and chunk == 0) + (stage.has_head and chunk == len(stage.chunks) - 1)
     return {
         phase: waits(spoken.action.get((chunk, phase), {}), phase, work, flag, plan.tp, units, gpu.beside,
-                     spoken.network(chunk, phase) if "fsdp" in spoken.across else 0.0)
+                     spoken.network(chunk, phase) if spoken.across & DATA else 0.0)
         for phase in ("forward", "backward")
     }  # fmt: skip
 
 
 def _tail(spoken: Said, flag: Flags, first: float, last: float) -> Tail:
     """Return what is exposed at the end: gradients behind the ``last`` backward, weights behind the ``first`` forward."""
-    small = 0.0
-    sums: dict[str, list[float]] = {"gradients": [0.0, 0.0], "weights": [0.0, 0.0]}
-    for op, who, phase, count, each in spoken.tail:
-        if phase == "gradients" and who in ("dp", "fsdp", "ep"):
-            kind = "gradients"
-        elif phase == "optimizer" and op in ("all_gather", "broadcast"):
-            kind = "weights"
-        else:
-            small += count * each
-            continue
-        sums[kind][0] += count * each
-        sums[kind][1] += count
     hidden = {"gradients": (flag.gradients, last), "weights": (flag.weights, first)}
     found = {}
-    for kind, (seconds, calls) in sums.items():
-        beside, work = hidden[kind]
-        found[kind] = exposed(seconds, work, round(calls)) if beside else seconds
-    return Tail(found["gradients"], found["weights"], small)
+    for kind, (calls, seconds) in spoken.tail.items():
+        beside, work = hidden.get(kind, (False, 0.0))
+        found[kind] = exposed(seconds, work, calls) if beside else seconds
+    return Tail(**found)
 
 
 def stage_time(one: Load, micro_batches: int, step: float) -> StageTime:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SCHEDULES = {"Interleaved1F1B": "interleaved-1f1b", "InterleavedZeroBubble": "zb-h1", "ZBVZeroBubble": "zbv",
              "DualPipeV": "dualpipev", "GPipe": "gpipe", "LoopedBFS": "interleaved-1f1b"}  # fmt: skip
 """torch's names of schedules that are not 1F1B."""
+SLOWEST = 100
+"""Share by which no rank is slower: one that takes 101 times as long has failed."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def step_time(
 ) -> StepTime:  # fmt: skip
     """Return how long one step of a plan takes on a cluster; ``rows`` is the step table (``tokenwire.step``).
 
-    ``gpu`` None: the cluster's own, calibrated as ``setting`` says (None: as is usual for the plan). ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %). ``attention``:
+    ``gpu`` None: the cluster's own, calibrated as ``setting`` says (None: as is usual for the plan). ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %, 1: twice as long). ``attention``:
     flash, or with its scores written out. ``shared``: factors by which calls are slower for links that they share (``sharing``). ``jitter_share``: how much each action varies (standard deviation). ``whole``: every
     micro-batch is run, for a picture of all of them. Raises ``InputError`` for an unknown GPU, a rank or a share that cannot be.
     """
@@ -158,8 +160,8 @@ def _slower(plan: Plan, slow: Mapping[int, float]) -> dict[int, float]:
         if not 0 <= rank < plan.world:
             raise InputError(f"slow rank {rank:,}", rule=f"the plan has ranks 0 to {plan.world - 1:,}",
                              nearest=str(min(max(rank, 0), plan.world - 1)))  # fmt: skip
-        if not 0 <= share < 100:
-            raise InputError(f"slow by {share:g}", rule="a share is 0 or more (10 %: 0.1)", nearest="10%")
+        if not 0 <= share < SLOWEST:
+            raise InputError(f"slow by {share:g}", rule=f"a share is 0 or more and below {SLOWEST} (10 %: 0.1)", nearest="10%")
         stage = plan.stage_of(rank)
         out[stage] = max(out.get(stage, 1.0), 1.0 + share)
     return out

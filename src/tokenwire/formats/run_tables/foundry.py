@@ -61,7 +61,8 @@ def foundry_run(row: dict[str, str]) -> Run:
             "dialect": "torchtitan", "fsdp_wrap": "blocks", "mixed_precision_param": "bfloat16",
             "fsdp_reshard_after_forward": "never" if row["sharding"] == "SHARD_GRAD_OP" else "always",
             "mixed_precision_reduce": "bfloat16" if row["mp_mode"] == "PURE" else "float32",
-            "activation_checkpoint_mode": "full" if again else "none",
+            # Its checkpoints are torch's, not reentrant, which stop early by default.
+            "activation_checkpoint_mode": "full" if again else "none", "early_stop": True,
         },
         "cluster": cluster,
     }  # fmt: skip

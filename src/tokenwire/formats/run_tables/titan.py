@@ -41,8 +41,9 @@ def titan_run(row: dict[str, str]) -> Run:
     micro = max(local // pp, 1) if local % pp == 0 else 1
     seconds = local * seq / (rate * tp * pp * cp)
     mode = row["activation_checkpointing"]
+    # Of that time its checkpoints had torch's default, to stop early (its own option, off, came with v0.2.0).
     plan: dict[str, Any] = {
-        "dialect": "torchtitan", "tp": tp, "pp": pp, "cp": cp, "data_parallel_shard_degree": fsdp, "mixed_precision_param": "bfloat16",
+        "dialect": "torchtitan", "early_stop": True, "tp": tp, "pp": pp, "cp": cp, "data_parallel_shard_degree": fsdp, "mixed_precision_param": "bfloat16",
         "activation_checkpoint_mode": mode, "selective_ac_option": "op", "enable_async_tensor_parallel": "async_tp" in on,
     }  # fmt: skip
     if pp > 1:

@@ -57,8 +57,10 @@ def figures(journey: Journey, exposed: float, every: str | None = None) -> tuple
 
 def efficiency(journey: Journey, wanted: float) -> dict[str, Any]:
     """Return the least NIC for an efficiency (T(∞)/T(R)), the one that can be bought, and the efficiency of each of those."""
+    from tokenwire.needs.shares import asked
+
     timed = timed_of(journey)
-    rate = timed.least_rate(1 - wanted)
+    rate = timed.least_rate(1 - asked("efficiency", wanted, "90%"))
     speeds = [{"nic_rate": g * 1e9 / 8, "efficiency": timed.efficiency(g * 1e9 / 8), "step_seconds": timed.step(nic_rate=g * 1e9 / 8).step_seconds}
               for g in SPEEDS]  # fmt: skip
     return {"wanted": wanted, "least_nic_rate": rate or 0.0, "speeds": speeds,

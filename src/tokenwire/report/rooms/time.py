@@ -45,17 +45,19 @@ def timed(
 
 
 def slow_ranks(given: Sequence[str] | None) -> dict[int, float]:
-    """Return ``["3=10%"]`` as a mapping of ranks to shares.
+    """Return ``["3=10%"]`` as a mapping of ranks to shares; one that takes twice as long is slower by 100 %.
 
-    >>> slow_ranks(["3=10%"])
-    {3: 0.1}
+    >>> slow_ranks(["3=10%", "4=100%"])
+    {3: 0.1, 4: 1.0}
     """
+    from tokenwire.timeline.step_time import SLOWEST
+
     out = {}
     for text in given or ():
         rank, sign, share = text.partition("=")
         if not sign or not rank.strip().isascii() or not rank.strip().isdigit() or len(rank) > 12:
             raise InputError(f"--slow {text[:60]}", rule="must be RANK=SHARE", nearest="--slow 0=10%")
-        out[int(rank)] = parse_share(share)
+        out[int(rank)] = parse_share(share, below=SLOWEST)
     return out
 
 
