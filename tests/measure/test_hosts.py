@@ -98,7 +98,7 @@ UNPRIVILEGED = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=
 def test_who_may_not_capture_is_counted_by_sockets_alone() -> None:
     if subprocess.run([*UNPRIVILEGED, "true"], capture_output=True).returncode:
         pytest.skip("privileges cannot be dropped here")
-    asks = "from tokenwire.measure.hosts.network import *; n = network(NetworkConfig(2)).__enter__(); print(n.kind, len(n.taps), n.said)"
+    asks = "from tokenwire.measure.hosts import *; n = network(NetworkConfig(2)).__enter__(); print(n.kind, len(n.taps), n.said)"
     done = subprocess.run([*UNPRIVILEGED, sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("loopback 0 ")
     assert "network namespaces" in done.stdout

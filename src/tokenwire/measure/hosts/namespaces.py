@@ -15,13 +15,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
+from tokenwire.measure.hosts.config import Host, Network, NetworkConfig
 from tokenwire.measure.hosts.processes import started
-
-if TYPE_CHECKING:
-    from tokenwire.measure.hosts.network import Host, Network, NetworkConfig
 
 FOLDER = Path("/run/netns")
 PREFIX = "tokenwire"
@@ -72,8 +69,6 @@ def take_down_stale() -> list[str]:
 
 
 def _built(config: NetworkConfig, stem: str) -> Network:
-    from tokenwire.measure.hosts.network import Host, Network
-
     switch, k = f"{stem}.switch", config.ranks_per_node or config.ranks
     nodes = config.ranks // k
     hosts = tuple(Host(rank, _address(config, rank), INTERFACE) for rank in range(config.ranks))
