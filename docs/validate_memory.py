@@ -157,7 +157,7 @@ def _causes() -> Iterator[str]:
     yield "\n## Constants and assumptions\n"
     yield "| what | bytes | cause |\n|---|---|---|"
     for line in (
-        ("torch's cuBLAS workspace, one for the forward's thread and one for the backward's", "32 MiB on Hopper, else 8.125 MiB; 32 MiB with CUBLAS_WORKSPACE_CONFIG=:4096:8", "pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
+        ("torch's cuBLAS workspace, one for the forward's thread and one for the backward's", "32 MiB on Hopper, from torch 2.12 on Blackwell, else 8.125 MiB; 32 MiB with CUBLAS_WORKSPACE_CONFIG=:4096:8", "pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
         ("Transformer Engine's cuBLAS workspace", "32 MiB from Hopper on, else 4 MiB; 4 more for grouped products, 3 more beside overlapped calls", "TransformerEngine, pytorch/cpp_extensions/gemm.py"),
         ("placeholders of fused weight gradients", "one a shape of weight, in the weight's dtype", "TransformerEngine from 2.3 on, pytorch/module/base.py, get_dummy_wgrad"),
         ("the global buffer", "the largest of: the head's gathered input, the experts' gathered inputs, scores of local attention", "megatron-core, GlobalMemoryBuffer"),
@@ -168,11 +168,10 @@ def _causes() -> Iterator[str]:
         yield f"| {' | '.join(line)} |"
     yield "\n- Experts get equal shares of the rows: what routing really did is not in the rows; peaks of dropless runs vary by some per cent from run to run."
     yield "- A tokenizer that is not named is GPT-2's. Dropout is Megatron's 0.1 where no argument says another."
-    yield "- Variants named `dracooci` ran in older images: unfused attention in deterministic mode; these, A100 rows of `dev` and release rows of"
-    yield "  `lts` have an engine older than the placeholders."
-    yield "- Eight rows of `lts_dgx_a100` in deterministic mode, which miss by 18 to 42 %, have to the per cent the peak of unfused attention, 20"
-    yield "  others that of flash attention: no argument tells them apart."
-    yield "- Rows of GB200 without deterministic mode have torch's small workspace; some of them show the large one (48 MiB more), which no argument says."
+    yield "- Software is that of the image in which a row was recorded (formats/runs/images.py). `lts` rows with every fifth step, and those of"
+    yield "  `dracooci`, ran in pytorch:24.01, whose deterministic mode leaves unfused attention only. GB200 rows recorded since May 2026, by the"
+    yield "  history of their files, have torch 2.12, whose workspace on Blackwell is 32 MiB (pytorch, pull request 175344), older ones 8.125 MiB."
+    yield "- T5's encoder, and the attention to it, are counted beside the decoder that the journey says; BERT's heads likewise."
     yield "- GPUs where the row says none: 8, or as many as the plan needs; of release cases the number whose share of the optimizer's state is"
     yield "  nearest to what one row of the case has allocated; that case's allocated bytes are left out of the statistics above."
 

@@ -47,7 +47,8 @@ def test_pattern_of_layers_with_experts(pattern: Any, dense: int) -> None:
     ("more", "words"),
     [
         ({"use-megatron-fsdp": True}, "FSDP"),
-        ({"encoder-num-layers": 12}, "T5"),
+        ({"hybrid-layer-pattern": "M*/*E"}, "pattern of their own"),
+        ({"global-batch-size": 33}, "global_batch"),
         ({"optimizer": "muon", "use-distributed-optimizer": True}, "muon"),
         ({"tokenizer-type": "TikTokenizer"}, "vocabulary"),
     ],
@@ -94,7 +95,7 @@ def test_no_row_is_dropped() -> None:
     runs = golden_runs(path)
     assert len(runs) == len(path.read_text().splitlines()) == 543
     said = sum(run.represented for run in runs)
-    assert said >= 490
+    assert said >= 516
     assert all(run.reasons for run in runs if not run.represented)
     json.dumps([run.sections for run in runs])
 
@@ -114,3 +115,59 @@ def test_bert_is_a_decoder_of_its_shape_with_heads_of_its_own() -> None:
     assert run.sections["model"]["vocabulary_size"] == 28_996
     assert run.software["heads"] == "bert"
     assert "heads are counted beside it" in run.assumed[0]
+
+
+def test_a_hybrid_is_a_pattern_of_letters_cut_at_its_strokes() -> None:
+    args = {**ARGS, "hybrid-layer-pattern": "M-M*|M-M-|M-M*|M-M-", "pipeline-model-parallel-size": 2}
+    del args["num-layers"]
+    run = golden_run({**row(), "args": args})
+    assert run.sections["model"]["layers"] == 16
+    assert run.sections["model"]["layer_pattern"] == "M-M*M-M-M-M*M-M-"
+    # Four pieces on two ranks.
+    assert run.sections["plan"]["vpp"] == 2
+
+
+def test_t5_is_its_decoder_with_an_encoder_beside_it() -> None:
+    args = {**ARGS, "encoder-num-layers": 12, "decoder-num-layers": 6, "encoder-seq-length": 512, "decoder-seq-length": 128,
+            "tokenizer-type": "BertWordPieceCase", "vocab-extra-ids": 100}  # fmt: skip
+    del args["num-layers"], args["seq-length"]
+    run = golden_run({**row(), "args": args})
+    assert run.sections["model"]["layers"] == 6
+    assert run.sections["training"]["sequence_length"] == 128
+    assert run.software["encoder_layers"] == 12
+    # 28,996 words, two ends of a sentence, 100 more.
+    assert run.sections["model"]["vocabulary_size"] == 29_098
+
+
+def test_a_shared_expert_has_a_width_of_its_own() -> None:
+    run = golden_run(row(**{"num-experts": 8, "moe-ffn-hidden-size": 1024, "moe-shared-expert-intermediate-size": 512,
+                            "disable-bias-linear": True}))  # fmt: skip
+    assert run.sections["model"]["shared_feed_forward"] == 512
+
+
+@pytest.mark.parametrize(
+    ("variant", "iterations", "attention"),
+    [("lts_dgx_a100", 11, "unfused"), ("lts_dgx_a100", 50, None), ("lts_dgxa100_dracooci", 50, "unfused"), ("dev_dgx_a100", 11, None)],
+)  # fmt: skip
+def test_the_image_tells_whether_flash_attention_is_deterministic(variant: str, iterations: int, attention: str | None) -> None:
+    run = golden_run({**row(**{"deterministic-mode": True}), "variant": variant, "iterations": iterations})
+    assert run.software.get("attention_backend") == attention
+
+
+def test_the_day_of_a_file_tells_the_version_of_torch() -> None:
+    newer = golden_run({**row(), "case": "a_case_of_later", "variant": "dev_dgx_gb200"})
+    older = golden_run({**row(), "case": "gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion_1node", "variant": "dev_dgx_gb200"})
+    assert (newer.software["torch"], older.software["torch"]) == ("2.12", "2.11")
+
+
+def test_a_variant_is_surer_of_its_machine_than_its_platform() -> None:
+    assert golden_run({**row(), "platform": "dgx_a100", "variant": "dev_dgx_h100"}).software["gpu"] == "H100"
+
+
+def test_an_argument_that_nobody_knows_is_told() -> None:
+    assert any("no-such-option" in words for words in golden_run(row(**{"no-such-option": True})).assumed)
+    assert not golden_run(row(**{"lr": 1e-4, "log-interval": 1})).assumed
+
+
+def test_a_batch_that_eight_gpus_cannot_share_runs_on_fewer() -> None:
+    assert golden_run({**row(**{"global-batch-size": 8}), "gpus": None}).sections["cluster"]["gpus"] == 2

@@ -167,3 +167,46 @@ def test_odd_values_give_an_architecture_or_one_line(kind, values):
         said = str(error)
     assert "\n" not in said
     assert len(said) < 600
+
+
+def test_a_pattern_is_a_layer_a_letter():
+    arch = from_fields(
+        _read(hidden_size=1024, heads=16, layer_pattern="M-M*E", experts=4, vocabulary_size=10)
+    )
+    kinds = [(type(x.mixer).__name__, type(x.feed_forward).__name__) for x in arch.layers]
+    none = "NoneType"
+    assert kinds == [
+        ("StateSpace", none),
+        (none, "FeedForward"),
+        ("StateSpace", none),
+        ("Attention", none),
+        (none, "Experts"),
+    ]
+    # 2·1024/64 heads of 64; every layer has one norm.
+    assert arch.layers[0].mixer.heads == 32
+    assert {layer.norms for layer in arch.layers} == {1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"layer_pattern": "M+", "state_groups": 1}, "layer_pattern has '\\+'"),
+        ({"layer_pattern": "ME", "state_groups": 1}, "experts is missing"),
+        ({"layer_pattern": "M*", "layers": 3}, "nearest that works: layers = 2"),
+        ({"layer_pattern": "M", "state_heads": 3}, "nearest that works: state_groups = 3"),
+        ({"layer_pattern": "M", "state_head_dim": 100}, "must divide 2·hidden_size = 128"),
+        ({"layer_pattern": ""}, "layer_pattern"),
+        ({"shared_feed_forward": 8}, "experts is missing"),
+    ],
+)
+def test_a_pattern_that_cannot_be_is_one_line(fields, words):
+    with pytest.raises(InputError, match=words) as caught:
+        architecture(_read(hidden_size=64, vocabulary_size=10, **fields))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shared_expert_of_its_own_width():
+    arch = from_fields(
+        _read(hidden_size=64, experts=4, expert_feed_forward=32, shared_feed_forward=48, vocabulary_size=10)
+    )
+    assert arch.layers[0].feed_forward.shared.width == 48

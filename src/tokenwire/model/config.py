@@ -27,6 +27,7 @@ from tokenwire.model.architecture import (
 from tokenwire.model.families import reader_of
 from tokenwire.model.fields import MOST_LAYERS, Fields
 from tokenwire.model.parameters import ParameterCount, parameters
+from tokenwire.model.pattern import layers_of, state_space
 
 DEFAULT = "dante"
 """The preset that is meant where nothing is said."""
@@ -38,7 +39,9 @@ class ModelConfig(Section):
     Fields that are not given have the value in brackets: ``heads`` [hidden_size/64], ``kv_heads`` [heads], ``head_dim``
     [hidden_size/heads], ``feed_forward`` [4·hidden_size], ``vocabulary_size`` [the tokenizer's]. ``experts`` turns the
     feed-forward part of every layer but the first ``dense_layers`` into experts of ``expert_feed_forward``.
-    ``kv_lora_rank`` turns attention into latent attention (MLA).
+    ``shared_feed_forward`` is the width of the expert that sees every token [``shared_experts`` times that of an expert].
+    ``kv_lora_rank`` turns attention into latent attention (MLA). ``layer_pattern`` says a hybrid: a letter a layer, each layer
+    one thing: M a state-space block of ``state_heads`` [2·hidden_size/state_head_dim], * attention, - feed-forward, E experts.
     """
 
     preset: str | None = None
@@ -65,6 +68,7 @@ class ModelConfig(Section):
     active_experts: Positive | None = None
     expert_feed_forward: Positive | None = None
     shared_experts: int = Field(0, ge=0, le=4096)
+    shared_feed_forward: Positive | None = None
     dense_layers: int = Field(0, ge=0, le=MOST_LAYERS)
     q_lora_rank: Positive | None = None
     kv_lora_rank: Positive | None = None
@@ -72,6 +76,11 @@ class ModelConfig(Section):
     qk_rope_head_dim: Positive | None = None
     v_head_dim: Positive | None = None
     mtp_layers: int = Field(0, ge=0, le=64)
+    layer_pattern: str | None = Field(None, min_length=1, max_length=MOST_LAYERS)
+    state_heads: Positive | None = None
+    state_head_dim: Positive = 64
+    state_size: Positive = 128
+    state_groups: Positive = 8
 
     @model_validator(mode="after")
     def _one_description(self) -> ModelConfig:
@@ -221,13 +230,34 @@ def from_fields(config: ModelConfig, vocabulary_size: int | None = None) -> Arch
         layers = [Layer(mixer, dense)] * min(config.dense_layers, count) + [sparse] * max(
             count - config.dense_layers, 0
         )
-    elif config.active_experts or config.expert_feed_forward or config.shared_experts:
+    elif (
+        config.active_experts
+        or config.expert_feed_forward
+        or config.shared_experts
+        or config.shared_feed_forward
+    ):
         raise InputError("experts is missing", where="[model]", rule="other keys speak of experts")
+    if config.layer_pattern is not None:
+        layers = _by_pattern(config, config.layer_pattern, mixer, dense)
     return Architecture(
         name=name, family="fields", vocabulary_size=vocabulary, hidden_size=h, layers=tuple(layers),
         norm=Norm(config.norm, bias=config.norm == "layer"), positions=config.positions,
         max_positions=config.max_positions or 1024, tied_embeddings=config.tied_embeddings, mtp_layers=config.mtp_layers,
     )  # fmt: skip
+
+
+def _by_pattern(config: ModelConfig, pattern: str, mixer: Mixer, dense: FeedForward) -> list[Layer]:
+    if config.layers is not None and config.layers != len(pattern):
+        raise InputError(f"layers = {config.layers}", where="[model]", rule=f"layer_pattern has {len(pattern)} letters, one a layer",
+                         nearest=f"layers = {len(pattern)}")  # fmt: skip
+    block = state_space(
+        config.hidden_size or 1,
+        config.state_heads,
+        config.state_head_dim,
+        config.state_size,
+        config.state_groups,
+    )
+    return layers_of(pattern, block, mixer, dense, _experts(config, dense) if config.experts else None)
 
 
 def _mixer(config: ModelConfig, h: int) -> Mixer:
@@ -281,8 +311,9 @@ def _experts(config: ModelConfig, dense: FeedForward) -> Experts:
             rule=f"must not exceed experts = {count}",
             nearest=str(count),
         )
-    shared = FeedForward(config.shared_experts * width, config.gated, config.bias, config.activation)
+    shared = config.shared_feed_forward or config.shared_experts * width
     return Experts(
-        count, active, width, config.gated, config.bias, shared=shared if config.shared_experts else None,
+        count, active, width, config.gated, config.bias,
+        shared=FeedForward(shared, config.gated, config.bias, config.activation) if shared else None,
         activation=config.activation,
     )  # fmt: skip

@@ -16,8 +16,9 @@ from tokenwire.formats.runs.unrepresented import reasons
 
 GPT2_VOCABULARY = 50_257
 """Words of GPT-2's BPE, the tokenizer of a run that names none."""
-TOKENIZERS = {"nemotron_2_256k.model": 256_000, "Llama2Tokenizer": 32_000}
-"""Vocabularies of tokenizers that runs name by file or kind: SentencePiece models of Nemotron-4 and of Llama 2."""
+TOKENIZERS = {"nemotron_2_256k.model": 256_000, "Llama2Tokenizer": 32_000, "BertWordPieceCase": 28_998, "BertWordPieceLowerCase": 30_524}
+"""Vocabularies of tokenizers that runs name by file or kind: SentencePiece models of Nemotron-4 and of Llama 2, BERT's words and two
+more, for the ends of a sentence."""
 
 _SIZES = {
     "tensor-model-parallel-size": "tp", "pipeline-model-parallel-size": "pp", "context-parallel-size": "cp",
@@ -26,14 +27,15 @@ _SIZES = {
 _SWITCHES = (
     "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "cross-entropy-loss-fusion",
     "calculate-per-token-loss", "tp-comm-overlap", "fp8-param-gather", "moe-grouped-gemm", "moe-router-enable-expert-bias",
-    "moe-pad-expert-input-to-capacity",
+    "moe-pad-expert-input-to-capacity", "first-last-layers-bf16", "reuse-grad-buf-for-mxfp8-param-ag", "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split",
+    "distribute-saved-activations", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
 _VALUES = (
     "cross-entropy-fusion-impl", "num-distributed-optimizer-instances", "recompute-granularity", "recompute-method",
     "recompute-num-layers", "moe-token-dispatcher-type", "moe-router-load-balancing-type", "moe-router-dtype",
     "moe-router-num-groups", "moe-router-group-topk", "moe-expert-capacity-factor", "moe-aux-loss-coeff", "cp-comm-type",
     "decoder-first-pipeline-num-layers", "pipeline-model-parallel-layout", "mtp-num-layers", "decoder-last-pipeline-num-layers", "make-vocab-size-divisible-by",
-    "moe-flex-dispatcher-backend",
+    "moe-flex-dispatcher-backend", "fp8-recipe", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
 )  # fmt: skip
 _RENAMED = {"microbatch-group-size-per-virtual-pipeline-stage": "microbatch_group_size_per_vp_stage",
             "ddp-average-in-collective": "average_in_collective"}  # fmt: skip
@@ -65,10 +67,10 @@ def sections(args: Mapping[str, Any], gpus: int) -> tuple[Sections, dict[str, An
 
 def model(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[model]`` section."""
-    h, heads, gated = args["hidden-size"], args["num-attention-heads"], "swiglu" in args
+    h, heads, gated = args["hidden-size"], args["num-attention-heads"], "swiglu" in args or "quick-geglu" in args
     positions = {"rope": "rotary", "none": "none"}.get(args.get("position-embedding-type", ""), "learned")
     out: dict[str, Any] = {
-        "name": "megatron", "hidden_size": h, "layers": args["num-layers"], "heads": heads,
+        "name": "megatron", "hidden_size": h, "layers": layers(args), "heads": heads,
         "kv_heads": args.get("num-query-groups", heads) if "group-query-attention" in args else heads,
         "head_dim": args.get("kv-channels", h // heads), "gated": gated,
         "feed_forward": args.get("ffn-hidden-size") or (int(4 * h * 2 / 3 / 64) * 64 if gated else 4 * h),
@@ -79,6 +81,10 @@ def model(args: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "qk-layernorm" in args and "multi-latent-attention" not in args:
         out["qk_norm"] = "head"
+    if pattern(args):
+        out |= {"layer_pattern": pattern(args).replace("|", ""), "state_heads": args.get("mamba-num-heads"),
+                "state_head_dim": args.get("mamba-head-dim", 64), "state_size": args.get("mamba-state-dim", 128),
+                "state_groups": args.get("mamba-num-groups", 8)}  # fmt: skip
     if "num-experts" in args:
         out |= _experts(args, out["feed_forward"])
     if "multi-latent-attention" in args:
@@ -94,13 +100,30 @@ def model(args: Mapping[str, Any]) -> dict[str, Any]:
 def _experts(args: Mapping[str, Any], feed_forward: int) -> dict[str, Any]:
     width = args.get("moe-ffn-hidden-size") or feed_forward
     out = {"experts": args["num-experts"], "active_experts": args.get("moe-router-topk", 2), "expert_feed_forward": width,
-           "dense_layers": dense_layers(args.get("moe-layer-freq", 1), args["num-layers"])}  # fmt: skip
-    shared = args.get("moe-shared-expert-intermediate-size")
-    if shared:
-        if shared % width:
-            raise Unsaid(f"moe-shared-expert-intermediate-size = {shared}", rule=f"is no multiple of the experts' width {width}")
-        out["shared_experts"] = shared // width
+           "dense_layers": dense_layers(args.get("moe-layer-freq", 1), layers(args))}  # fmt: skip
+    if shared := args.get("moe-shared-expert-intermediate-size"):
+        out["shared_feed_forward"] = shared
     return out
+
+
+def pattern(args: Mapping[str, Any]) -> str:
+    """Return the letters of a hybrid's layers, with strokes between the stages of its pipeline; empty where it is none."""
+    return str(args.get("hybrid-layer-pattern") or args.get("hybrid-override-pattern") or "")
+
+
+def layers(args: Mapping[str, Any]) -> int:
+    """Return the number of layers; of a hybrid the letters of its pattern, of T5 those of its decoder.
+
+    >>> layers({"hybrid-layer-pattern": "M-|M*"}), layers({"num-layers": 12})
+    (4, 12)
+    """
+    letters = pattern(args).replace("|", "")
+    return len(letters) if letters else int(args["decoder-num-layers" if has_encoder(args) else "num-layers"])
+
+
+def has_encoder(args: Mapping[str, Any]) -> bool:
+    """Return whether an encoder stands beside the decoder (T5)."""
+    return "encoder-num-layers" in args
 
 
 def dense_layers(pattern: int | str, layers: int) -> int:
@@ -132,11 +155,12 @@ def vocabulary(args: Mapping[str, Any]) -> int:
         return int(args["vocab-size"]) + 1
     if "vocab-size" in args:
         return int(args["vocab-size"])
+    more = int(args.get("vocab-extra-ids", 0))
     if kind in (None, "GPT2BPETokenizer"):
-        return GPT2_VOCABULARY
+        return GPT2_VOCABULARY + more
     for name, size in TOKENIZERS.items():
         if name in (file, kind):
-            return size
+            return size + more
     raise Unsaid(f"tokenizer-type = {kind}", rule="its vocabulary is not known here")
 
 
@@ -145,7 +169,7 @@ def training(args: Mapping[str, Any]) -> dict[str, Any]:
     batch = args.get("global-batch-size") or int(str(args["step-batch-size-schedule"]).split()[0].split(":")[1])
     precision = "fp8" if "fp8-format" in args else "bf16" if "bf16" in args else ("fp16" if "fp16" in args else "fp32")
     return {
-        "sequence_length": args["seq-length"], "global_batch": batch, "micro_batch": args["micro-batch-size"],
+        "sequence_length": args["decoder-seq-length" if has_encoder(args) else "seq-length"], "global_batch": batch, "micro_batch": args["micro-batch-size"],
         "precision": precision, "optimizer": "adam",
     }  # fmt: skip
 
@@ -163,11 +187,8 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
         if name in args:
             words = re.findall(r"[\w]+", str(args[name]))
             out[key.replace("-", "_")] = [int(word) if word.isdigit() else word for word in words]
-    pp, layers = out.get("pp", 1), args["num-layers"]
-    if "num-layers-per-virtual-pipeline-stage" in args and pp > 1:
-        out["vpp"] = layers // pp // args["num-layers-per-virtual-pipeline-stage"]
-    if "num-virtual-stages-per-pipeline-rank" in args and pp > 1:
-        out["vpp"] = args["num-virtual-stages-per-pipeline-rank"]
+    if (chunks := virtual_stages(args, out.get("pp", 1))) is not None:
+        out["vpp"] = chunks
     # Megatron accumulates and reduces in fp32 by itself with bf16 (validate_args).
     if "bf16" in args and "grad-reduce-in-bf16" not in args:
         out["grad_reduce_in_fp32"] = True
@@ -176,6 +197,22 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
     if "no-check-for-nan-in-loss-and-grad" in args:
         out["check_for_nan_in_loss_and_grad"] = False
     return out
+
+
+def virtual_stages(args: Mapping[str, Any], pp: int) -> int | None:
+    """Return how many virtual stages a pipeline rank has, None where the arguments say none.
+
+    >>> virtual_stages({"num-layers": 12, "num-layers-per-virtual-pipeline-stage": 1}, 4)
+    3
+    """
+    if pp == 1:
+        return None
+    if "num-layers-per-virtual-pipeline-stage" in args:
+        return layers(args) // pp // int(args["num-layers-per-virtual-pipeline-stage"])
+    if "num-virtual-stages-per-pipeline-rank" in args:
+        return int(args["num-virtual-stages-per-pipeline-rank"])
+    # A hybrid's stages are those that the strokes of its pattern make.
+    return (pattern(args).count("|") + 1) // pp if "|" in pattern(args) else None
 
 
 def software(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,4 +226,6 @@ def software(args: Mapping[str, Any]) -> dict[str, Any]:
     out["masked_softmax_fusion"] = "no-masked-softmax-fusion" not in args
     if "fp8-format" in args:
         out["fp8"] = True
+    if has_encoder(args):
+        out |= {"heads": "t5", "encoder_layers": args["encoder-num-layers"], "encoder_sequence_length": args["encoder-seq-length"]}
     return out

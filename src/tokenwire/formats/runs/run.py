@@ -8,6 +8,8 @@ from typing import Any
 
 from tokenwire.errors import InputError
 
+LIMIT = 2**28
+"""Bytes of the largest table of runs that is read."""
 Sections = dict[str, dict[str, Any]]
 """The sections of a journey file, as TOML would give them."""
 

@@ -7,9 +7,11 @@ from typing import Any
 
 UNSAID = {
     "use-megatron-fsdp": "Megatron's own FSDP, whose buffers are not modelled here",
-    "hybrid-layer-pattern": "layers of state-space and attention in a pattern of its own",
-    "hybrid-override-pattern": "layers of state-space and attention in a pattern of its own",
-    "encoder-num-layers": "an encoder and a decoder (T5)",
+    "flextron": "a model whose widths change from step to step (Flextron)",
+    "experimental-attention-variant": "attention that no journey file says",
+    "export-kd-teacher-load": "distillation: a teacher stands beside the model",
+    "use-torch-fsdp2": "torch's FSDP2 under Megatron, which the journey's torchtitan says with another layout",
+    "moe-latent-size": "experts on a narrower width, which the fields of a journey do not say",
     "img-h": "a model of images and text",
     "model-provider": "a model that a script of its own builds",
     "perform-rl-step": "reinforcement learning: inference and training share the memory",
@@ -32,6 +34,8 @@ def _found(args: Mapping[str, Any]) -> Iterator[str]:
     for name, why in UNSAID.items():
         if name in args:
             yield f"{name}: {why}"
+    if "/" in str(args.get("hybrid-layer-pattern", "")):
+        yield "hybrid-layer-pattern: its layers of multi-token prediction have a pattern of their own"
     if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
     if args.get("optimizer") == "muon" and "use-distributed-optimizer" in args:

@@ -90,7 +90,8 @@ def _gathered(frame: Frame, stage: Stage) -> Iterator[Part]:
         sizes["experts"] = frame.outside * plan.etp * plan.ep * width if plan.etp * plan.ep > 1 else 0
     if frame.software.transformer_impl == "local":
         heads = max((x.mixer.heads for x in layers if isinstance(x.mixer, (Attention, LatentAttention))), default=0)
-        sizes["scores"] = training.micro_batch * heads // plan.tp * training.sequence_length**2
+        longest = max(training.sequence_length, frame.software.encoder_sequence_length)
+        sizes["scores"] = training.micro_batch * heads // plan.tp * longest**2
     name, most = max(sizes.items(), key=lambda item: item[1])
     words = {"head": "input of the head, gathered", "experts": "inputs of the experts, gathered", "scores": "scores before the softmax"}[name]
     yield frame.part("buffers", f"global buffer: {words}", "n·e", most * frame.item, more={"n": most}, count=True,

@@ -67,7 +67,7 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     if arch.final_norm:
         yield frame.part("head", "final norm: its input and output", "2·T'·h·e", 2 * frame.residual, moments=AT_HEAD,
                          source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
-    if frame.software.heads != "language":
+    if frame.software.heads.startswith("bert"):
         yield frame.part("head", "BERT's head: input of its activation, input and output of its norm", "3·T'·h·e", 3 * frame.residual,
                          moments=AT_HEAD, source="megatron-core 0.16.1, models/bert/bert_lm_head.py")  # fmt: skip
     each, why = logits_bytes(frame)

@@ -25,6 +25,7 @@ from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.saved import Saved, product_input, saved
 
 KORTHIKANTI = "Korthikanti et al. 2022, section 4.1"
+_SCAN = "megatron-core 0.16.1, ssm/mamba_mixer.py; state-spaces/mamba, mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn"
 _ENGINE = "NVIDIA/TransformerEngine, transformer_engine/pytorch"
 
 
@@ -48,20 +49,21 @@ def layer_activations(frame: Frame, layer: Layer) -> LayerActivations:
 def everything(frame: Frame, layer: Layer) -> Iterator[Saved]:
     """Yield what a layer keeps where nothing is recomputed."""
     if layer.mixer is not None:
-        yield from _norm(frame, "input norm")
+        yield from norm(frame, "input norm")
         yield from _mixer(frame, layer)
-        yield from _dropout(frame, "dropout after attention")
+        yield from dropout(frame, "dropout after attention")
     if layer.feed_forward is not None:
         if not layer.parallel:
-            yield from _norm(frame, "feed-forward norm")
+            yield from norm(frame, "feed-forward norm")
         if isinstance(layer.feed_forward, Experts):
             yield from experts(frame, layer.feed_forward)
         else:
             yield from feed_forward(frame, layer.feed_forward, "feed-forward")
-        yield from _dropout(frame, "dropout after feed-forward")
+        yield from dropout(frame, "dropout after feed-forward")
 
 
-def _norm(frame: Frame, name: str) -> Iterator[Saved]:
+def norm(frame: Frame, name: str) -> Iterator[Saved]:
+    """Yield what a norm keeps: its input, its statistics, and its output where a product needs it."""
     numbers = 4 if frame.arch.norm.kind == "rms" else 8
     yield saved(frame, "norm", f"{name}: its input, the residual", "T'·h·e", frame.residual, KORTHIKANTI)
     yield saved(frame, "norm", f"{name}: statistics", f"{numbers}·T'", numbers * frame.outside, f"{_ENGINE}/module/layernorm_linear.py")
@@ -73,7 +75,8 @@ def _norm(frame: Frame, name: str) -> Iterator[Saved]:
         yield saved(frame, "norm out", f"{name}: its output, input of the products", "T·h·e", size, "torch 2.13, torch/distributed/tensor/parallel")
 
 
-def _dropout(frame: Frame, name: str) -> Iterator[Saved]:
+def dropout(frame: Frame, name: str) -> Iterator[Saved]:
+    """Yield the mask of a dropout of the residual, where there is one."""
     if frame.software.hidden_dropout:
         yield saved(frame, "dropout", f"{name}: mask", "T'·h", frame.outside * frame.arch.hidden_size, KORTHIKANTI)
 
@@ -147,10 +150,12 @@ def _latent(frame: Frame, a: LatentAttention) -> Iterator[Saved]:
 
 
 def _state_space(frame: Frame, m: StateSpace) -> Iterator[Saved]:
+    # The fused scan keeps its input and its output before the gate, and makes its convolution again.
     width = 2 * m.inner_size + 2 * m.groups * m.state_size + m.heads
-    out = 2 * m.inner_size
-    yield saved(frame, "core", "state-space block: projections and their convolution, output before and after its norm",
-                "T·(2·w+o)/t·e", frame.tokens * (2 * width + out) // frame.plan.tp * frame.item, "estimated", w=width, o=out)  # fmt: skip
+    i, t, T, e = m.inner_size, frame.plan.tp, frame.tokens, frame.item
+    yield saved(frame, "core", "state-space block: gate, input, B, C and dt", "T·w/t·e", T * width // t * e, _SCAN, w=width)
+    yield saved(frame, "core", "state-space block: output before and after the gate", "2·T·i/t·e", 2 * T * i // t * e, _SCAN, i=i)
+    yield product_input(frame, "projection", "state-space block: normalised output, input of its projection", "T·i/t", T * i // t, _SCAN, i=i)
 
 
 def feed_forward(frame: Frame, f: FeedForward, name: str) -> Iterator[Saved]:

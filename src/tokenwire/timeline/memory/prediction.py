@@ -10,6 +10,7 @@ from tokenwire.figures import Figure
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.memory.buffers import buffers, placeholders, workspaces
+from tokenwire.timeline.memory.encoder import encoder
 from tokenwire.timeline.memory.flight import in_flight
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.gathered import gathered
@@ -134,6 +135,7 @@ def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
             for part in chunk if count else ():
                 yield Part(part.kind, f"{name}{part.what}, {count} micro-batches", count * part.size, moments,
                            f"{count}·{part.formula}", f"{count}·{part.values}", part.source)  # fmt: skip
+    yield from encoder(frame, stage)
     yield from embedding(frame, stage, held.most[0] if held.most else 0)
     yield from head(frame, stage)
     yield from next_tokens(frame, stage)

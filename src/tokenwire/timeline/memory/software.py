@@ -22,7 +22,8 @@ class Software(Section):
 
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
-    says it alone). ``heads`` are those of BERT where they are not a decoder's. ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
+    says it alone). ``heads`` are those of BERT or T5 where they are not a decoder's; ``encoder_layers`` and
+    ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5). ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
     gpu: str = ""
@@ -38,7 +39,9 @@ class Software(Section):
     expandable_segments: bool = False
     fp8: bool = False
     optimizer: Literal["adam", "muon"] = "adam"
-    heads: Literal["language", "bert", "bert-no-binary-head"] = "language"
+    heads: Literal["language", "bert", "bert-no-binary-head", "t5"] = "language"
+    encoder_layers: int = Field(default=0, ge=0)
+    encoder_sequence_length: int = Field(default=0, ge=0)
     defer_embedding_wgrad_compute: bool = False
     wgrad_deferral_limit: int = Field(default=0, ge=0)
     torch: str = "2.10"
@@ -55,11 +58,11 @@ class Software(Section):
     def torch_workspace(self) -> int:
         """Return the bytes of one workspace of torch's cuBLAS handles: 32 MiB on Hopper, else :4096:2:16:8.
 
-        aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize; after 2.10 Blackwell is as Hopper.
+        aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize; from 2.12 on Blackwell is as Hopper (pull request 175344).
         """
         if self.deterministic_mode or self.cublas_workspace == "deterministic":
             return 32 * MIB
-        large = self.facts.capability == 9 or (self.facts.capability > 9 and _version(self.torch) > (2, 10))
+        large = self.facts.capability == 9 or (self.facts.capability > 9 and _version(self.torch) >= (2, 12))
         return 32 * MIB if large else 2 * 4 * MIB + 8 * 16 * 1024
 
     @property

@@ -16,6 +16,7 @@ from tokenwire.model.architecture import Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.allocator import counted, rounded
+from tokenwire.timeline.memory.encoder import encoder_elements
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.part import Part
 from tokenwire.timeline.memory.torch_states import MOMENTS_OF, torch_states
@@ -46,7 +47,7 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     layers = frozenset(stage.layers)
     here = [tensor for tensor in tensors(frame.arch, "megatron") if (tensor.layer in layers or _beside_layers(frame, tensor, stage))]
     parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
-    further = {"dense": bert_heads(frame, stage)}
+    further = {"dense": (*other_heads(frame, stage), *encoder_elements(frame, stage))}
     return tuple(
         Held(name, (*(local_elements(frame, x) for x in some), *further.get(name, ())),
              sum(local_elements(frame, x) for x in some if x.part in PRODUCTS and len(x.shape) > 1))
@@ -54,14 +55,20 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     )  # fmt: skip
 
 
-def bert_heads(frame: Frame, stage: Stage) -> tuple[int, ...]:
-    """Return the elements of BERT's tensors that a decoder has not: kinds of tokens, heads (megatron-core 0.16.1, models/bert)."""
-    if frame.software.heads == "language":
+def other_heads(frame: Frame, stage: Stage) -> tuple[int, ...]:
+    """Return the elements of tensors that a decoder has not: BERT's kinds of tokens and heads, the bias of T5's head.
+
+    megatron-core 0.16.1, models/bert, models/T5/t5_model.py (T5LMHead).
+    """
+    heads, h, vocabulary = frame.software.heads, frame.arch.hidden_size, frame.plan.vocabulary_size // frame.plan.tp
+    if heads == "language":
         return ()
-    h, binary = frame.arch.hidden_size, frame.software.heads == "bert"
+    if heads == "t5":
+        return (vocabulary,) if stage.has_head else ()
+    binary = heads == "bert"
     out = [2 * h] if stage.has_embedding and binary else []
     if stage.has_head:
-        out += [h * h, h, h, h, frame.plan.vocabulary_size // frame.plan.tp]
+        out += [h * h, h, h, h, vocabulary]
         out += [h * h, h, 2 * h, 2] if binary else []
     return tuple(out)
 
