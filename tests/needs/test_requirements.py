@@ -66,6 +66,18 @@ def test_one_node_needs_no_network() -> None:
     assert not any("bandwidth" in name for name in need)
 
 
+def test_a_ring_leaves_a_node_by_all_its_nics() -> None:
+    two = ["cluster.nodes=2", "cluster.gpus_per_node=8", "cluster.nics_per_node=8", "plan.tp=1", "plan.pp=1", "training.global_batch=32"]
+    need = _by_name(Journey.read(None, two).needs())
+    # One ring of 16 leaves each node once; NCCL lays one by each of the 8 NICs, and each has an 8th of the bytes.
+    one, all_ = need["bytes through the busiest NIC a step"].value, need["the same where rings are laid over all NICs"].value
+    assert all_ == pytest.approx(one / 8, rel=1e-6)
+    assert need["the same with headers, preamble and gap"].value == pytest.approx(all_ * (1 + 82 / 4096), rel=1e-2)
+    # With one NIC in the node there is no other.
+    alone = _by_name(Journey.read(None, [*two, "cluster.nics_per_node=1"]).needs())
+    assert "the same where rings are laid over all NICs" not in alone
+
+
 def test_a_pipeline_between_nodes_is_on_the_network() -> None:
     # tp 4 and pp 2 on 2 nodes of 4: tensor parallelism stays on NVLink.
     need = _by_name(Journey.read(None, ["plan.tp=4", "plan.pp=2"]).needs())

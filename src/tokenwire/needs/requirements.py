@@ -15,6 +15,7 @@ from tokenwire.needs.bandwidth import (
 from tokenwire.needs.compute import MFU, compute_time
 from tokenwire.needs.messages import framing_by_key, messages
 from tokenwire.needs.network import Network, network_of
+from tokenwire.needs.rings import busiest_by_channels
 from tokenwire.needs.shares import asked
 from tokenwire.needs.volumes import busiest, by_medium, volume_figures
 from tokenwire.units import ITEM_BYTES, format_bytes, format_count, format_seconds
@@ -59,7 +60,7 @@ def requirements(
         *volume_figures(busiest(transfers)),
         time,
         *_message_figures(sent),
-        *_network_figures(network, transfers, sent, time.value, exposed),
+        *_network_figures(network, transfers, sent, time.value, exposed, busiest_by_channels(transfers, plan, fabric.facts)),
     )
 
 
@@ -86,7 +87,7 @@ def _bracketed(term: str) -> str:
 
 
 def _network_figures(
-    network: Network, transfers: pl.DataFrame, sent: pl.DataFrame, t: float, x: float
+    network: Network, transfers: pl.DataFrame, sent: pl.DataFrame, t: float, x: float, by_channels: float | None
 ) -> Iterator[Figure]:
     if not network.nic_bytes:
         yield Figure(
@@ -94,22 +95,29 @@ def _network_figures(
         )
         return
     per_byte = _per_network_byte(transfers, sent)
-    on_wire = network.nic_bytes * per_byte["wire_per_byte"]
     yield Figure(
         "bytes through the busiest NIC a step", network.nic_bytes, "B", "max over NICs of Σ bytes it sends", "",
-        "tokenwire.flows", f"{format_count(network.nics)} NICs send; {network.busiest_nic} sends most",
+        "tokenwire.flows", f"{format_count(network.nics)} NICs send; {network.busiest_nic} sends most; one ring a group",
     )  # fmt: skip
+    nic_bytes = float(network.nic_bytes)
+    if by_channels is not None and by_channels != nic_bytes:
+        nic_bytes = by_channels
+        yield Figure(
+            "the same where rings are laid over all NICs", nic_bytes, "B", "Σ sends of its GPUs + Σ rings of a node / their NICs", "",
+            "tokenwire.needs.rings, tokenwire.collectives.nccl", "NCCL's channels share the bytes of a ring; all that follows of a NIC is of these",
+        )  # fmt: skip
+    on_wire = nic_bytes * per_byte["wire_per_byte"]
     yield Figure(
         "the same with headers, preamble and gap", on_wire, "B", "bytes · wire bytes a byte",
-        f"{format_bytes(network.nic_bytes)}·{per_byte['wire_per_byte']:.4f}", "tokenwire.wire.framing",
+        f"{format_bytes(nic_bytes)}·{per_byte['wire_per_byte']:.4f}", "tokenwire.wire.framing",
     )  # fmt: skip
     yield from bandwidth_figures(on_wire, t, x, has=network.nic_rate)
-    count = network.nic_bytes * per_byte["packets_per_byte"]
+    count = nic_bytes * per_byte["packets_per_byte"]
     span = t / (1 - x)
     yield Figure(
         "packets a second through it, if everything overlaps", round(count / span), "packets/s",
         "packets a step · (1-x)/t", f"{format_count(round(count))}·{1 - x:.3g}/{format_seconds(t)}", "tokenwire.wire.framing",
-        f"mean over the step, {format_bytes(network.nic_bytes / count)} of payload a packet",
+        f"mean over the step, {format_bytes(nic_bytes / count)} of payload a packet",
     )  # fmt: skip
     yield bisection_figure(network.bisection_bytes, t, x)
     yield from _spine_figures(network, t, x)

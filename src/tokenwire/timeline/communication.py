@@ -19,6 +19,7 @@ import numpy as np
 from tokenwire.collectives import algorithms, cost
 from tokenwire.collectives.nccl import Machine, choose
 from tokenwire.collectives.nccl.constants import OPERATIONS, of_gpu
+from tokenwire.collectives.nccl.graph import graphs
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.plan import Plan
@@ -55,7 +56,7 @@ def call_seconds(op: str, size: int, place: Place, facts: ClusterFacts, gpu: Acc
         op, size = "all_reduce", 4
     if op in gpu.network and place.nodes == 1:
         return _measured(op, size, place.ranks, gpu)
-    shared = max(1, round(place.per_node * facts.nics_per_node / facts.gpus_per_node))
+    shared = nics_of(place, facts)
     nic = facts.nic_rate * min(1.0, shared * facts.gpus_per_node / max(1, place.per_node * facts.nics_per_node))
     inside = facts.domain_rate if facts.domain != "none" else facts.nic_rate
     if op == "send":
@@ -102,6 +103,26 @@ def _exchange(size: int, place: Place, inside: float, nic: float, facts: Cluster
     near, far = size * (place.per_node - 1) / n, once * size * (n - place.per_node) / n
     late = facts.domain_latency if place.nodes == 1 else 2 * facts.link_latency
     return max(near / inside, far / nic if far else 0.0) + late + CALL_SECONDS
+
+
+def nics_of(place: Place, facts: ClusterFacts) -> int:
+    """Return how many of a node's NICs a group has, beside the other groups of its kind."""
+    return max(1, round(place.per_node * facts.nics_per_node / facts.gpus_per_node))
+
+
+def channel_nics(place: Place, facts: ClusterFacts) -> int | None:
+    """Return the NICs of a node that the rings of a group leave it by; None where NCCL does not lay them.
+
+    >>> from tokenwire.fabric import preset
+    >>> channel_nics(Place(16, 2, 8), preset("dgx-h100-superpod")), channel_nics(Place(2, 2, 1), preset("dgx-h100-superpod"))
+    (8, 1)
+    """
+    nics = nics_of(place, facts)
+    machine = _machine(place, facts, nics, facts.nic_rate)
+    try:
+        return None if machine is None else min(nics, max(graphs(machine)["Ring"].channels, 1))
+    except InputError:
+        return None
 
 
 @lru_cache(maxsize=256)
