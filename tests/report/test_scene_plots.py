@@ -17,7 +17,7 @@ def test_a_scene_is_drawn(tmp_path: Path, name: str, said: str) -> None:
     write_scene(name, Journey.read(None), str(page))
     assert ET.parse(alone).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert said in alone.read_text()
-    assert alone.read_text() in page.read_text()
+    assert said in page.read_text()
     assert "<figcaption>" in page.read_text()
 
 
@@ -25,6 +25,6 @@ def test_what_cannot_be_drawn_is_said_and_no_file_is_left(tmp_path: Path) -> Non
     path = tmp_path / "a.svg"
     with pytest.raises(InputError, match="nothing to draw of this plan"):
         write_scene("plan", scale("405b"), str(path))
-    with pytest.raises(InputError, match=r"\.html or \.svg"):
-        write_scene("plan", Journey.read(None), str(tmp_path / "a.png"))
+    with pytest.raises(InputError, match=r"\.svg, \.html or \.png"):
+        write_scene("plan", Journey.read(None), str(tmp_path / "a.gif"))
     assert list(tmp_path.iterdir()) == []

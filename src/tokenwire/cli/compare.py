@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 
 def compare(
@@ -15,7 +15,7 @@ def compare(
     gpus: Annotated[
         int | None, typer.Option("--gpus", metavar="N", help="GPUs (8; parallelism: the whole cluster).")
     ] = None,
-    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw it: .html or .svg.")] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,

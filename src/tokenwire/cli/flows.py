@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Seed, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Seed, Set
 
 
 def flows(
@@ -29,6 +29,7 @@ def flows(
         list[str] | None, typer.Option("--start", metavar="JOB=TIME", help='When a job starts, e.g. "1=5 ms" (the first is job 0).')
     ] = None,
     placement: Annotated[str, typer.Option("--placement", help="Nodes of several jobs: packed or interleaved.")] = "packed",
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -40,6 +41,7 @@ def flows(
 
     --csv and --parquet write every flow with its time; with --over-time the use of each tier in each stretch of time.
     --late runs the largest call of each kind step by step, each transfer waiting for what it passes on.
+    --plot draws what is asked: the heat of the links and each kind's time, or the links over time, late ranks, jobs.
     --job runs whole steps of several jobs beside each other, kind after kind, and says what they cost each other.
     """
     from dataclasses import replace
@@ -48,7 +50,12 @@ def flows(
     from tokenwire.cli.output import print_json, print_table, write_table
     from tokenwire.errors import InputError
     from tokenwire.flows import reading_flows, reading_late, stepwise, traffic
+    from tokenwire.report.charts import flows as charts
+    from tokenwire.report.comparison import write_plot
+    from tokenwire.report.drawn import check_ending, write_drawings
 
+    if plot:
+        check_ending(plot)
     walk = read_journey(journey, sets)
     if job:
         from tokenwire.flows import reading_jobs, reading_mix
@@ -59,6 +66,8 @@ def flows(
             pxn=not no_pxn,
         )  # fmt: skip
         runs = reading_mix.mix(shared, start or [], fail or [], only or [])
+        if plot:
+            write_plot(charts.jobs(reading_mix.mix_facts(runs)), plot)
         if csv or parquet:
             write_table(reading_mix.mix_table(runs), csv=csv, parquet=parquet)
         elif json:
@@ -74,6 +83,8 @@ def flows(
         ranks = stepwise.late_ranks(late, walk.plan().world)
         failing = replace(found, fabric=found.fabric.without(fail)) if fail else found
         facts = stepwise.late_facts(failing, ranks, only or [])
+        if plot:
+            write_plot(charts.late(facts, ranks), plot)
         if csv or parquet:
             import polars as pl
 
@@ -86,6 +97,9 @@ def flows(
         return
     if over_time:
         recorded = reading_late.recorded(found, fail or [], only or [])
+        if plot:
+            first, *below = charts.over_time(reading_late.over_time_facts(recorded))
+            write_plot(first, plot, *below)
         if csv or parquet:
             write_table(reading_late.over_time_table(recorded), csv=csv, parquet=parquet)
         elif json:
@@ -95,6 +109,8 @@ def flows(
                 print_table(lines, columns, right=right, title=title)
         return
     asked = reading_flows.flows(found, fail or [], only or [], seeds)
+    if plot:
+        write_drawings(plot, "Flows of one step", charts.drawings(asked))
     if csv or parquet:
         write_table(asked.table, csv=csv, parquet=parquet)
     elif json:

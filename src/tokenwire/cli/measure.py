@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 
 def measure(
@@ -32,6 +32,7 @@ def measure(
         str | None, typer.Option("--calibration", metavar="FILE", help="Also predict and time communication, by such a file.")
     ] = None,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -48,6 +49,7 @@ def measure(
     from tokenwire.measure.compare import Settings
     from tokenwire.measure.hosts import NetworkConfig
     from tokenwire.measure.training import MODES
+    from tokenwire.report.drawn import check_ending, write_drawings
     from tokenwire.report.rooms.measure import (
         RANKS,
         calibrated,
@@ -56,7 +58,7 @@ def measure(
         show_calibration,
         show_measurement,
     )
-    from tokenwire.report.rooms.measure_page import check_page, write_page
+    from tokenwire.report.rooms.measure_page import check_page, pictures, write_page
     from tokenwire.units import parse_seconds
 
     if mode == "list":
@@ -64,6 +66,8 @@ def measure(
         return
     if report:
         check_page(report)
+    if plot:
+        check_ending(plot)
 
     def hosts(count: int) -> NetworkConfig:
         return network_config(ranks=count, kind=network, mtu=mtu, offloads=offloads, rate=rate, delay=delay,
@@ -81,6 +85,8 @@ def measure(
     result = measured(journey, sets, mode, ranks, settings, progress())
     if report:
         write_page(result, report)
+    if plot:
+        write_drawings(plot, result.said, pictures(result))
     written = write_table(result.pairs, csv=csv, parquet=parquet)
     if json:
         print_json(result)

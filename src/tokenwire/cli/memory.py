@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 
 def memory(
@@ -22,9 +22,7 @@ def memory(
     explain: Annotated[
         str | None, typer.Option("--explain", metavar="KIND", help="Derive each part: weights, activations ... or all.")
     ] = None,
-    plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Draw the stages as .html or .svg.")
-    ] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import JourneyFile, Json, Set
+from tokenwire.cli.options import JourneyFile, Json, Plot, Set
 
 
 def needs(
@@ -26,6 +26,7 @@ def needs(
     against: Annotated[
         list[str] | None, typer.Option("--against", metavar="KEY=VALUE", help="Beside the same with another value.")
     ] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
 ) -> None:
@@ -34,9 +35,12 @@ def needs(
     Example: tokenwire needs --set plan.tp=4 --exposed 5%
 
     Other questions: --efficiency 90%, --largest, --plans, --against "cluster.nic_rate=100 Gb/s".
+    --plot draws the rate of a NIC by --exposed, or with --efficiency the speed by the rate.
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json
+    from tokenwire.report.charts import needs as charts
+    from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import needs_by_time
     from tokenwire.report.rooms.needs import facts, picture
     from tokenwire.report.terminal import console
@@ -44,9 +48,14 @@ def needs(
 
     asked = {"--efficiency": efficiency, "--largest": largest, "--plans": plans, "--against": against}
     needs_by_time.only_one([name for name, value in asked.items() if value])
+    if plot:
+        needs_by_time.check_drawn(plot, {"--largest": largest, "--plans": plans, "--against": against})
+        check_ending(plot)
     walk, most = read_journey(journey, sets), parse_share(exposed)
     if efficiency:
         found = needs_by_time.efficiency(walk, parse_share(efficiency))
+        if plot:
+            write_plot(charts.by_speed(found), plot)
         print_json(found) if json else needs_by_time.show_efficiency(found)
     elif largest:
         sizes = needs_by_time.growth(walk, most)
@@ -58,7 +67,10 @@ def needs(
         both = needs_by_time.beside(walk, read_journey(journey, [*(sets or []), *against]))
         print_json({"networks": both}) if json else needs_by_time.show_beside(both)
     else:
-        own = walk.needs(exposed=most, mfu=None if mfu is None else parse_share(mfu))
+        reached = None if mfu is None else parse_share(mfu)
+        if plot:
+            write_plot(charts.by_share(walk, reached), plot)
+        own = walk.needs(exposed=most, mfu=reached)
         said = facts((*own, *needs_by_time.figures(walk, most, checkpoint)))
         if json:
             print_json(said)

@@ -20,7 +20,7 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the hash
 NoPxn = Annotated[bool, typer.Option("--no-pxn", help="Across rails go by the spine, not by NVLink first.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV (- is stdout).")]
-Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw it: .svg or .html.")]
+Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw it: .svg, .html or .png.")]
 Parquet = Annotated[str | None, typer.Option("--parquet", metavar="FILE", help="Write the table as Parquet.")]
 
 

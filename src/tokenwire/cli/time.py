@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 
 def time(
@@ -12,9 +12,7 @@ def time(
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Write one step as a trace (JSON) for ui.perfetto.dev.")
     ] = None,
-    plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Draw the step as .html or .svg.")
-    ] = None,
+    plot: Plot = None,
     slow: Annotated[
         list[str] | None, typer.Option("--slow", metavar="RANK=SHARE", help="A rank computes slower, e.g. 3=10%.")
     ] = None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Seed, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Seed, Set
 
 
 def traffic(
@@ -18,7 +18,7 @@ def traffic(
     seed: Seed = 0,
     no_pxn: NoPxn = False,
     heat: Annotated[bool, typer.Option("--heat", help="How hot the links are, by tier.")] = False,
-    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw the heat of every link (.svg, .html).")] = None,
+    plot: Plot = None,
     job: Annotated[
         list[str] | None, typer.Option("--job", metavar="JOURNEY", help="Another job on the same fabric (may be repeated).")
     ] = None,
@@ -32,16 +32,17 @@ def traffic(
 
     Example: tokenwire traffic dante.toml --links --csv links.csv
 
-    --csv and --parquet write the bytes by class; with --links or --transfers, those. With --job the fabric is that of the
-    first journey, with nodes enough for all jobs.
+    --csv and --parquet write the bytes by class; with --links or --transfers, those. --plot draws the heat of
+    every link. With --job the fabric is that of the first journey, with nodes enough for all jobs.
     """
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import print_json, print_table, write_table
     from tokenwire.flows import heat_plot, reading, reading_jobs, traffic
     from tokenwire.flows.heat import heat as heat_facts
+    from tokenwire.report.drawn import check_ending, write_drawings
 
     if plot:
-        heat_plot.check_ending(plot)
+        check_ending(plot)
     walk = read_journey(journey, sets)
     chosen = reading.algorithms(algorithm)
     if job:
@@ -51,7 +52,8 @@ def traffic(
             algorithms=chosen, seed=seed, pxn=not no_pxn,
         )  # fmt: skip
         if plot:
-            heat_plot.write_heat(shared.fabric, shared.link_bytes.sum(axis=0), f"{len(walks)} jobs on {shared.fabric.name}", plot)
+            title = f"{len(walks)} jobs on {shared.fabric.name}"
+            write_drawings(plot, title, [(heat_plot.svg(shared.fabric, shared.link_bytes.sum(axis=0), title), "")])
         if csv or parquet:
             write_table(shared.links, csv=csv, parquet=parquet)
         elif json:
@@ -63,7 +65,8 @@ def traffic(
     found = traffic(walk.step(), walk.plan(), walk.fabric(), algorithms=chosen, seed=seed, pxn=not no_pxn)
     what = reading.table_named(links=links, transfers=transfers)
     if plot:
-        heat_plot.write_heat(found.fabric, found.link_bytes, f"Heat of {found.fabric.name}, one step", plot)
+        title = f"Heat of {found.fabric.name}, one step"
+        write_drawings(plot, title, [(heat_plot.svg(found.fabric, found.link_bytes, title), "")])
     if csv or parquet:
         write_table(getattr(found, what), csv=csv, parquet=parquet)
     elif json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, Parquet, Plot, Set
 
 if TYPE_CHECKING:
     from tokenwire.wire import WireConfig
@@ -78,6 +78,7 @@ def framing(
     line: Annotated[
         str | None, typer.Option("--line", metavar="NAME", help="Also bits on a line, e.g. 400gbase-r4.")
     ] = None,
+    plot: Plot = None,
     sets: Set = None,
     json: Json = False,
     csv: Csv = None,
@@ -86,8 +87,12 @@ def framing(
     """Packets, headers and efficiency of a message; without --bytes the table by transport, MTU and size.
 
     Example: tokenwire wire --bytes 128KiB --transport tcp --mtu 9000
+
+    --plot draws the share of payload by size of the message, a line for each MTU.
     """
     from tokenwire.cli.output import print_json, write_table
+    from tokenwire.report.charts import wire as charts
+    from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import wire as pictures
     from tokenwire.report.terminal import console
     from tokenwire.units import parse_bytes
@@ -95,12 +100,17 @@ def framing(
     from tokenwire.wire.efficiency import common_configs, efficiencies
     from tokenwire.wire.line import on_the_lane
 
+    if plot:
+        charts.check_whole(plot, size)
+        check_ending(plot)
     given = {"transport": transport, "mtu": mtu, "ip_version": ip, "vlan": vlan, "operation": operation}
     if size is None:
         only = journey or sets or any(value is not None for value in (mtu, ip, vlan, operation))
         configs = (
             [_config(journey, sets, given)] if only else common_configs([transport] if transport else None)
         )
+        if plot:
+            write_plot(charts.efficiency(configs), plot)
         rows = efficiencies(configs)
         if csv or parquet:
             import polars as pl

@@ -1,18 +1,15 @@
-"""The heat of links as a picture: a cell a link, tier by tier, the lower ends of links side by side; SVG, alone or in a page."""
+"""The heat of links as a picture: a cell a link, tier by tier, the lower ends of links side by side; as SVG."""
 
 from __future__ import annotations
 
 import html
 import itertools
 from collections.abc import Iterator
-from pathlib import PurePath
 
 import numpy as np
 
-from tokenwire.errors import InputError
 from tokenwire.fabric import TIERS, Fabric
 from tokenwire.fabric.fabric import Floats, Ints
-from tokenwire.files import whole_or_nothing
 from tokenwire.units import format_seconds
 
 WIDTH, LEFT, PER_ROW, MOST_ROWS = 880, 150, 64, 12
@@ -33,27 +30,6 @@ def colour(share: float) -> str:
             at = (share - low) / (high - low)
             return "#" + "".join(f"{round(a + (b - a) * at):02x}" for a, b in zip(one, two, strict=True))
     return "#a50f15"
-
-
-def check_ending(path: str) -> str:
-    """Return the ending of a plot's name. Raises ``InputError`` for one that is not drawn."""
-    ending = PurePath(path).suffix.lower()
-    if ending not in (".svg", ".html"):
-        raise InputError(f"--plot {path}"[:120], rule="a plot is written as .svg or .html",
-                         nearest=str(PurePath(path).with_suffix(".svg")) if PurePath(path).name else "heat.svg")  # fmt: skip
-    return ending
-
-
-def write_heat(fabric: Fabric, load: Ints, title: str, path: str) -> None:
-    """Write the picture, whole or not at all."""
-    ending, drawn = check_ending(path), svg(fabric, load, title)
-    if ending == ".html":
-        drawn = (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title></head>\n'
-            f'<body style="margin:2em">{drawn}</body></html>\n'
-        )
-    with whole_or_nothing(path) as file:
-        file.write(drawn.encode())
 
 
 def svg(fabric: Fabric, load: Ints, title: str) -> str:

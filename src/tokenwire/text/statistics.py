@@ -92,15 +92,25 @@ def heaps(read: Sequence[str], points: int = 50) -> PowerLaw | None:
     >>> round(fit.exponent, 3)
     1.0
     """
+    grown = growth(read)
+    if len(grown) < 3:
+        return None
+    at = np.array(sorted({int(count) for count in np.geomspace(1, len(grown), points)}))
+    return _line(at.astype(float), np.asarray(grown, dtype=float)[at - 1])
+
+
+def growth(read: Sequence[str]) -> list[int]:
+    """Return the number of types among the first word, the first two, and so on.
+
+    >>> growth(["nel", "mezzo", "nel"])
+    [1, 2, 2]
+    """
     seen: set[str] = set()
-    growth = []
+    grown = []
     for form in read:
         seen.add(form)
-        growth.append(len(seen))
-    if len(growth) < 3:
-        return None
-    at = np.array(sorted({int(count) for count in np.geomspace(1, len(growth), points)}))
-    return _line(at.astype(float), np.asarray(growth, dtype=float)[at - 1])
+        grown.append(len(seen))
+    return grown
 
 
 def _line(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> PowerLaw | None:

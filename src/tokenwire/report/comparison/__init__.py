@@ -1,7 +1,7 @@
 """Design choices side by side: tokenizer, width, parallelization.
 
 In: a ``Journey``. Out: a ``Comparison``: a table of all numbers, the formulas behind them, what to notice, and a ``Chart``
-that ``write_plot`` draws as HTML or SVG.
+that ``write_plot`` draws as HTML, SVG or PNG.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tokenwire.errors import InputError, unknown
 from tokenwire.report.comparison.comparison import Comparison
 from tokenwire.report.comparison.picture import picture
-from tokenwire.report.comparison.plots import check_ending, write_plot
+from tokenwire.report.comparison.plots import write_plot
+from tokenwire.report.drawn import check_ending
 
 if TYPE_CHECKING:
     from tokenwire.journey import Journey

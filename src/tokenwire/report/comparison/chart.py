@@ -17,7 +17,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A plot: grouped or stacked ``bars`` over named places, or ``lines`` over numbers on a logarithmic x axis."""
+    """A plot: grouped or stacked ``bars`` over named places, or ``lines`` over numbers (``x_values``, named where ``places`` is not "").
+
+    Axes that are ``log`` have logarithmic scales; titles of axes have their units.
+    """
 
     title: str
     kind: Literal["bars", "stacked", "lines"]
@@ -27,9 +30,10 @@ class Chart:
     series: tuple[Series, ...]
     x_values: tuple[float, ...] = ()
     log_y: bool = True
+    log_x: bool = True
 
     def extent(self) -> tuple[float, float]:
-        """Return the lowest and highest value that is drawn; on a logarithmic axis whole powers of ten.
+        """Return the ends of the y axis, around all that is drawn: whole powers of ten, or 0 and whole steps of it.
 
         >>> Chart("", "bars", "", "", ("a", "b"), (Series("s", (3.0, 240.0)),)).extent()
         (1.0, 1000.0)
@@ -39,11 +43,24 @@ class Chart:
         if self.kind == "stacked":
             drawn = [sum(value or 0 for value in column) for column in columns]
         if not self.log_y:
-            return 0.0, max(drawn, default=1.0) or 1.0
+            high = max(drawn, default=1.0) or 1.0
+            return 0.0, step_of(high) * math.ceil(high / step_of(high) - 1e-9)
         above = [value for value in drawn if value > 0] or [1.0]
         low, high = math.floor(math.log10(min(above))), math.ceil(math.log10(max(above)))
         # A bar needs some height even where all values are the same power of ten.
         return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def step_of(high: float) -> float:
+    """Return the distance of the ticks from 0 to ``high``: 1, 2.5 or 5 times a power of ten, four of them or more.
+
+    >>> step_of(377.0), step_of(0.12), step_of(100.0)
+    (50.0, 0.025, 25.0)
+    """
+    step = float(10.0 ** math.floor(math.log10(high)))
+    while high / step < 4:
+        step /= 2
+    return step
 
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#a463f2", "#97bbf5", "#3ca951")

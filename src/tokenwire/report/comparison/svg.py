@@ -6,12 +6,16 @@ import math
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from tokenwire.report.comparison.chart import COLOURS, Chart
+from tokenwire.report.comparison.chart import COLOURS, Chart, step_of
 from tokenwire.units import format_count
 
-WIDTH, HEIGHT = 860, 480
-_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 50, 90
-_INNER_WIDTH, _INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+WIDTH = 860
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 50, 20
+_INNER_WIDTH, _INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, 340
+_LEGEND_ROW, _LETTER, _TURN = 17, 7, 25
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+DOTS = 40
+"""Points of a line up to which each is drawn as a dot."""
 
 
 def svg(chart: Chart) -> str:
@@ -21,19 +25,15 @@ def svg(chart: Chart) -> str:
     >>> svg(Chart("T", "bars", "x", "y", ("a",), (Series("s", (3.0,)),))).startswith("<svg")
     True
     """
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+    lower = _LEGEND_ROW * max((row for _, row in _legend_places(chart)), default=0)
+    height = _TOP + lower + _INNER_HEIGHT + _below(chart) + _BOTTOM
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
-        f"<title>{escape(chart.title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(_LEFT, 20, chart.title, size=15),
-        *_y_axis(chart),
-        *_x_axis(chart),
-        *(_lines(chart) if chart.kind == "lines" else _bars(chart)),
-        *_legend(chart),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+        f"<title>{escape(chart.title)}</title>", f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        _text(_LEFT, 20, chart.title, size=15), *_legend(chart), f'<g transform="translate(0 {lower})">', *_y_axis(chart), *_x_axis(chart),
+        *(_lines(chart) if chart.kind == "lines" else _bars(chart)), "</g>", "</svg>",
+    ]) + "\n"  # fmt: skip
 
 
 def height_of(value: float, chart: Chart) -> float:
@@ -64,14 +64,17 @@ def _ticks(chart: Chart) -> list[float]:
     if chart.log_y:
         first, last = round(math.log10(low)), round(math.log10(high))
         return [10.0**power for power in range(first, last + 1, max(1, (last - first) // 8))]
-    step = float(10.0 ** math.floor(math.log10(high)))
-    while high / step < 4:
-        step /= 2
-    return [step * n for n in range(int(high / step) + 1)]
+    step = step_of(high)
+    return [step * n for n in range(round(high / step) + 1)]
 
 
 def _tick_label(value: float) -> str:
-    return format_count(value) if 1 <= value < 1e6 else f"{value:.3g}"
+    if value == 0 or 1 <= value < 1e6:
+        return format_count(value)
+    power = round(math.log10(value), 6)
+    if 1e-3 <= value < 1 or not power.is_integer():
+        return f"{value:.3g}"
+    return "10" + str(int(power)).translate(_RAISED)
 
 
 def _y_axis(chart: Chart) -> Iterator[str]:
@@ -85,20 +88,39 @@ def _y_axis(chart: Chart) -> Iterator[str]:
 
 def _centre(chart: Chart, index: int) -> float:
     if chart.kind == "lines":
-        logs = [math.log10(x) for x in chart.x_values]
-        span = (max(logs) - min(logs)) or 1.0
-        return _LEFT + 20 + (_INNER_WIDTH - 40) * (logs[index] - min(logs)) / span
+        at = [math.log10(x) if chart.log_x else x for x in chart.x_values]
+        span = (max(at) - min(at)) or 1.0
+        return _LEFT + 20 + (_INNER_WIDTH - 40) * (at[index] - min(at)) / span
     return _LEFT + _INNER_WIDTH * (index + 0.5) / len(chart.places)
 
 
+def _named(chart: Chart) -> list[tuple[int, str]]:
+    # Of the places of a line so many are named as stand beside each other; bars all have their names.
+    named = [(index, place) for index, place in enumerate(chart.places) if place]
+    if chart.kind != "lines" or not named:
+        return named
+    wide = _LETTER * (max(len(place) for _, place in named) + 2)
+    return named[:: max(1, math.ceil(len(named) * wide / _INNER_WIDTH))]
+
+
+def _turned(chart: Chart) -> bool:
+    return chart.kind != "lines" and any(len(place) * _LETTER > _INNER_WIDTH / len(chart.places) for place in chart.places)
+
+
+def _below(chart: Chart) -> int:
+    # Names that are turned need room for their length.
+    longest = max((len(place) for _, place in _named(chart)), default=0)
+    return round(40 + (longest * _LETTER * math.sin(math.radians(_TURN)) if _turned(chart) else 0))
+
+
 def _x_axis(chart: Chart) -> Iterator[str]:
-    floor = _TOP + _INNER_HEIGHT
+    floor, turned = _TOP + _INNER_HEIGHT, _turned(chart)
     yield _line(_LEFT, floor, _LEFT + _INNER_WIDTH, floor, "#444444")
-    tilted = any(len(place) * 7 > _INNER_WIDTH / max(len(chart.places), 1) for place in chart.places)
-    for index, place in enumerate(chart.places):
+    for index, place in _named(chart):
         x = _centre(chart, index)
-        yield _text(x, floor + 18, place, anchor="end" if tilted else "middle", turn=-25 if tilted else 0)
-    yield _text(_LEFT + _INNER_WIDTH / 2, HEIGHT - 10, chart.x_title, anchor="middle")
+        yield _line(x, floor, x, floor + 4, "#444444")
+        yield _text(x, floor + 18, place, anchor="end" if turned else "middle", turn=-_TURN if turned else 0)
+    yield _text(_LEFT + _INNER_WIDTH / 2, floor + _below(chart), chart.x_title, anchor="middle")
 
 
 def _bars(chart: Chart) -> Iterator[str]:
@@ -132,17 +154,28 @@ def _lines(chart: Chart) -> Iterator[str]:
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
         yield f'<polyline points="{path}" fill="none" stroke="{_colour(number)}" stroke-width="2"/>'
-        for x, y, value in points:
+        for x, y, value in points if len(points) <= DOTS else ():
             said = escape(f"{series.name}: {value:,.4g}")
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{_colour(number)}"><title>{said}</title></circle>'
 
 
+def _legend_places(chart: Chart) -> list[tuple[float, int]]:
+    # x and row of each series: what would leave the picture begins the next row.
+    x, row, places = float(_LEFT), 0, []
+    for series in chart.series:
+        wide = 30 + 7.2 * len(series.name)
+        if x > _LEFT and x + wide > WIDTH:
+            x, row = float(_LEFT), row + 1
+        places.append((x, row))
+        x += wide
+    return places
+
+
 def _legend(chart: Chart) -> Iterator[str]:
-    x = float(_LEFT)
-    for number, series in enumerate(chart.series):
-        yield f'<rect x="{x:.1f}" y="30" width="11" height="11" fill="{_colour(number)}"/>'
-        yield _text(x + 16, 40, series.name)
-        x += 30 + 7.2 * len(series.name)
+    for number, (series, (x, row)) in enumerate(zip(chart.series, _legend_places(chart), strict=True)):
+        y = 30 + _LEGEND_ROW * row
+        yield f'<rect x="{x:.1f}" y="{y}" width="11" height="11" fill="{_colour(number)}"/>'
+        yield _text(x + 16, y + 10, series.name)
 
 
 def _colour(number: int) -> str:

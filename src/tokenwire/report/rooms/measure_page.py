@@ -55,11 +55,16 @@ def page(m: Measurement) -> str:
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdict_lines(m, verdict)) + "</ul>",
         *(f"<p>{escape(text)}</p>" for text in m.notes),
         _three_ways(m),
-        *(f"<figure>{svg(chart)}<figcaption>{escape(said)}</figcaption></figure>" for chart, said in _charts(m)),
+        *(f"<figure>{drawn}<figcaption>{escape(said)}</figcaption></figure>" for drawn, said in pictures(m)),
         "<h2>By pair of ranks and step</h2>",
         _table(m.pairs.columns, m.pairs.head(_MOST_ROWS).rows()),
     ]
     return "\n".join(parts) + "\n"
+
+
+def pictures(m: Measurement) -> list[tuple[str, str]]:
+    """Return the plots of a measurement as SVG, each with what it says."""
+    return [(svg(chart), said) for chart, said in _charts(m)]
 
 
 def _charts(m: Measurement) -> Iterable[tuple[Chart, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,13 @@ def only_one(asked: Sequence[str]) -> None:
     """Raise ``InputError`` where more than one question was asked, for one answer is printed."""
     if len(asked) > 1:
         raise InputError(" and ".join(asked), rule="are different questions: ask one at a time", nearest=asked[0])
+
+
+def check_drawn(path: str, asked: Mapping[str, object]) -> None:
+    """Raise ``InputError`` where a plot was asked of an answer that is a table only."""
+    for name, value in asked.items():
+        if value:
+            raise InputError(f"--plot {path}"[:120], rule=f"draws the needs, or --efficiency, not {name}", nearest=f"--plot without {name}")
 
 
 def timed_of(journey: Journey) -> Timed:

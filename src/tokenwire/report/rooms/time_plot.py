@@ -1,4 +1,4 @@
-"""A step as a picture: a row a stage, a bar an action of the pipeline and of the end of the step; SVG, alone or in a page."""
+"""A step as a picture: a row a stage, a bar an action of the pipeline and of the end of the step; SVG."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tokenwire.files import whole_or_nothing
-from tokenwire.report.comparison.plots import check_ending
+from tokenwire.report.drawn import check_ending, write_drawings
 from tokenwire.report.rooms.time_gantt import some_stages
 from tokenwire.units import format_seconds
 
@@ -24,14 +23,8 @@ MOST_BARS = 20_000
 
 def write_plot(step: StepTime, path: str) -> None:
     """Write the picture, whole or not at all. Raises ``InputError`` for an ending that is not drawn."""
-    ending, drawn = check_ending(path), svg(step)
-    if ending == ".html":
-        drawn = (
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>One step in time</title></head>\n'
-            f'<body style="margin:2em">{drawn}</body></html>\n'
-        )
-    with whole_or_nothing(path) as file:
-        file.write(drawn.encode())
+    check_ending(path)
+    write_drawings(path, "One step in time", [(svg(step), "")])
 
 
 def svg(step: StepTime) -> str:
