@@ -79,14 +79,24 @@ def golden_run(row: Mapping[str, Any]) -> Run:
     except (InputError, KeyError, ValueError) as error:
         missing = f"{error.args[0]} is not given" if isinstance(error, KeyError) else str(error)
         return Run(**named, reasons=(missing,))
-    if software.get("encoder_layers"):
-        assumed += ("the journey says T5's decoder, its encoder is counted beside it",)
     if family == "bert":
         software["heads"] = "bert-no-binary-head" if "bert-no-binary-head" in args else "bert"
-        assumed += ("the journey says a decoder of BERT's shape, its heads are counted beside it; cased vocabulary",)
+    assumed += _beside(software)
     where, more = _recorded(row, software)
     assumed += more + tuple(f"{name}: an argument that is not known here, taken to change nothing" for name in given.unknown)
     return Run(**named, sections=found, software={**software, **where}, assumed=assumed)
+
+
+def _beside(software: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return in words what memory counts that the journey does not say."""
+    words = []
+    if str(software.get("heads")).startswith("bert"):
+        words.append("the journey says a decoder of BERT's shape, its heads are counted beside it; cased vocabulary")
+    if software.get("encoder_layers"):
+        words.append("the journey says T5's decoder, its encoder is counted beside it")
+    if software.get("data_parallel_sharding_strategy"):
+        words.append("the journey says the distributed optimizer, what Megatron-FSDP shards besides is counted beside it")
+    return tuple(words)
 
 
 def _resolved(sections_: Sections) -> None:

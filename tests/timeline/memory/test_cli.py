@@ -74,7 +74,7 @@ def test_table_and_picture_are_written(tmp_path: Path) -> None:
         (["--option", "hidden_dropout=1.5"], "less than 1"),
         (["--explain", "acts"], "activations"),
         (["--reserve", "105%"], "share"),
-        (["--plot", "x.png"], ".svg"),
+        (["--plot", "x.pdf"], ".svg"),
     ],
 )
 def test_what_is_wrong_is_one_line(args: list[str], words: str) -> None:

@@ -1,4 +1,4 @@
-"""An encoder beside a decoder, and state-space layers, counted by hand."""
+"""An encoder beside a decoder, state-space layers, and Megatron-FSDP, counted by hand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ FIELDS = {"hidden_size": 8, "heads": 2, "feed_forward": 32, "vocabulary_size": 1
 SOFTWARE = Software(gpu="A100", heads="t5", encoder_layers=2, encoder_sequence_length=16, attention_backend="unfused")
 
 
-def found(software: Software, **fields: object):  # type: ignore[no-untyped-def]
+def found(software: Software, gpus: int = 1, **fields: object):  # type: ignore[no-untyped-def]
     arch = architecture(ModelConfig(**{**FIELDS, **fields}))
-    training = TrainingConfig(sequence_length=4, micro_batch=2, global_batch=2, precision="bf16")
-    return memory(arch, resolve(read_plan({"use_distributed_optimizer": True}), training, arch, 1), software).stages[0]
+    training = TrainingConfig(sequence_length=4, micro_batch=2, global_batch=2 * gpus, precision="bf16")
+    return memory(arch, resolve(read_plan({"use_distributed_optimizer": True}), training, arch, gpus), software).stages[0]
 
 
 def test_tensors_of_encoder_and_of_the_attention_to_it() -> None:
@@ -51,3 +51,15 @@ def test_a_state_space_layer_keeps_what_its_scan_takes_and_gives() -> None:
     # Inner 16, heads 2: gate and input 2·16, B and C 2·4, dt 2 = 42 numbers a token, 8 tokens, 2 bytes.
     assert parts["state-space block: gate, input, B, C and dt, 1 layers, 1 micro-batches"] == 42 * 8 * 2
     assert parts["state-space block: output before and after the gate, 1 layers, 1 micro-batches"] == 2 * 16 * 8 * 2
+
+
+def test_megatron_fsdp_cuts_weights_and_gradients_too() -> None:
+    stage = found(Software(gpu="A100", data_parallel_sharding_strategy="optim_grads_params"), gpus=4)
+    of = {kind: stage.of(kind, "between") for kind in ("weights", "gradients", "optimizer")}
+    # 2, 2 and 12 bytes of each element, a quarter of them; the buffers are rounded to 512.
+    size = elements() // 4
+    assert of == {"weights": -(-2 * size // 512) * 512, "gradients": -(-2 * size // 512) * 512, "optimizer": 12 * size}
+    gathered = {p.what: p.size for p in stage.parts if "gathered" in p.what}
+    # Two layers of 872 and what stands outside of layers: embedding 1024, positions 128.
+    assert gathered["parameters of a layer, gathered, and of the next"] == 2 * 2 * 872
+    assert gathered["parameters of embedding and head, gathered"] == 2 * (1024 + 128)

@@ -226,6 +226,8 @@ def software(args: Mapping[str, Any]) -> dict[str, Any]:
     out["masked_softmax_fusion"] = "no-masked-softmax-fusion" not in args
     if "fp8-format" in args:
         out["fp8"] = True
+    if "use-megatron-fsdp" in args:
+        out["data_parallel_sharding_strategy"] = args.get("data-parallel-sharding-strategy", "optim_grads_params")
     if has_encoder(args):
         out |= {"heads": "t5", "encoder_layers": args["encoder-num-layers"], "encoder_sequence_length": args["encoder-seq-length"]}
     return out

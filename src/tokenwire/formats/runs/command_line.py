@@ -30,7 +30,7 @@ NAMES = frozenset((
 STARTS = (
     "log-", "logging-", "tensorboard-", "timing-", "wandb-", "save", "load", "ckpt-", "dist-ckpt-", "async-", "use-checkpoint-", "eval-", "lr",
     "check-", "exit-", "fim-", "straggler-", "rotary-", "yarn-", "no-yarn-", "muon-", "mup-", "moe-router-", "moe-z-loss-coeff",
-    "moe-flex-dispatcher-num", "override-", "inference-", "mamba-inference-", "no-ckpt-", "no-save", "no-load",
+    "moe-flex-dispatcher-num", "megatron-fsdp-", "outer-dp-sharding-strategy", "override-", "inference-", "mamba-inference-", "no-ckpt-", "no-save", "no-load",
 )  # fmt: skip
 """Beginnings of names of arguments: what is logged, saved, loaded, learned at which rate, rotated, routed."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 UNSAID = {
-    "use-megatron-fsdp": "Megatron's own FSDP, whose buffers are not modelled here",
     "flextron": "a model whose widths change from step to step (Flextron)",
     "experimental-attention-variant": "attention that no journey file says",
     "export-kd-teacher-load": "distillation: a teacher stands beside the model",
@@ -24,8 +23,8 @@ UNSAID = {
 def reasons(args: Mapping[str, Any]) -> tuple[str, ...]:
     """Return why a run cannot be represented; empty where it can.
 
-    >>> reasons({"use-megatron-fsdp": True})
-    ("use-megatron-fsdp: Megatron's own FSDP, whose buffers are not modelled here",)
+    >>> reasons({"img-h": 336})
+    ('img-h: a model of images and text',)
     """
     return tuple(_found(args))
 
@@ -36,6 +35,8 @@ def _found(args: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {why}"
     if "/" in str(args.get("hybrid-layer-pattern", "")):
         yield "hybrid-layer-pattern: its layers of multi-token prediction have a pattern of their own"
+    if "fp8-format" in args and not {"bf16", "fp16"} & set(args):
+        yield "fp8-format without bf16: parameters and activations in fp32, which the precision fp8 of a journey does not say"
     if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
     if args.get("optimizer") == "muon" and "use-distributed-optimizer" in args:

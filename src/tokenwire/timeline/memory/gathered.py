@@ -14,12 +14,13 @@ from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layers import layer_activations, layer_input
-from tokenwire.timeline.memory.part import STANDING, Part
+from tokenwire.timeline.memory.part import ALWAYS, STANDING, Part
 from tokenwire.timeline.memory.passing import recomputed
 from tokenwire.timeline.memory.states import local_elements
 from tokenwire.units import ITEM_BYTES
 
 FSDP = "torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
+MEGATRON = "Megatron-LM, megatron/core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py"
 ZERO = "DeepSpeed 0.19, deepspeed/runtime/zero"
 
 
@@ -29,6 +30,8 @@ def gathered(frame: Frame, stage: Stage) -> Iterator[Part]:
         yield from _fsdp(frame, stage)
     elif frame.dialect == "deepspeed":
         yield from _zero(frame, stage)
+    elif frame.software.data_parallel_sharding_strategy == "optim_grads_params":
+        yield from _megatron_fsdp(frame, stage)
 
 
 def layer_elements(frame: Frame, stage: Stage) -> list[int]:
@@ -73,6 +76,20 @@ def _whole(frame: Frame, stage: Stage, layers: list[int], head: int) -> int:
     embedding = frame.plan.vocabulary_size * frame.arch.hidden_size // frame.plan.tp
     positions = frame.arch.max_positions * frame.arch.hidden_size if frame.arch.positions == "learned" else 0
     return sum(layers) + head + (embedding + positions if stage.has_embedding else 0)
+
+
+def _megatron_fsdp(frame: Frame, stage: Stage) -> Iterator[Part]:
+    # Its units are the layers; what stands outside of them stays whole from the forward to the end of the backward.
+    layers, e = layer_elements(frame, stage), frame.item
+    block, outside = max(layers, default=0), _whole(frame, stage, [], 0)
+    if stage.has_head and not frame.arch.tied_embeddings:
+        outside += frame.plan.vocabulary_size * frame.arch.hidden_size // frame.plan.tp
+    more = {"B": block, "H": outside, "e": e}
+    # Gathered while others run, they are asked for again as the optimizer has stepped.
+    standing = ALWAYS if frame.option("overlap_param_gather") else STANDING
+    yield frame.part("buffers", "parameters of embedding and head, gathered", "e·H", e * outside, more=more, moments=standing, source=MEGATRON)
+    yield frame.part("buffers", "parameters of a layer, gathered, and of the next", "2·e·B", 2 * e * block, more=more, moments=STANDING, source=MEGATRON)
+    yield frame.part("buffers", "gradients of a layer, being reduced, fp32", "4·B", 4 * block, more=more, moments=("backward",), source=MEGATRON)
 
 
 def _zero(frame: Frame, stage: Stage) -> Iterator[Part]:

@@ -23,7 +23,8 @@ class Software(Section):
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
     says it alone). ``heads`` are those of BERT or T5 where they are not a decoder's; ``encoder_layers`` and
-    ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5). ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
+    ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5).
+    ``data_parallel_sharding_strategy`` is Megatron-FSDP's, empty where that does not run. ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
     gpu: str = ""
@@ -42,6 +43,7 @@ class Software(Section):
     heads: Literal["language", "bert", "bert-no-binary-head", "t5"] = "language"
     encoder_layers: int = Field(default=0, ge=0)
     encoder_sequence_length: int = Field(default=0, ge=0)
+    data_parallel_sharding_strategy: Literal["", "no_shard", "optim", "optim_grads", "optim_grads_params"] = ""
     defer_embedding_wgrad_compute: bool = False
     wgrad_deferral_limit: int = Field(default=0, ge=0)
     torch: str = "2.10"

@@ -10,11 +10,12 @@ Other frameworks: ``torch_states``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
+from tokenwire.plan.base import Sharding
 from tokenwire.timeline.memory.allocator import counted, rounded
 from tokenwire.timeline.memory.encoder import encoder_elements
 from tokenwire.timeline.memory.frame import Frame
@@ -112,7 +113,7 @@ def states(frame: Frame, stage: Stage) -> Iterator[Part]:
 
 def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     training, plan = frame.plan.training, frame.plan
-    cut = plan.config.sharding(plan, expert=part.name == "experts")
+    cut = megatron_fsdp(frame, expert=part.name == "experts") or plan.config.sharding(plan, expert=part.name == "experts")
     sharded = frame.option("use_distributed_optimizer", False)
     gradient, moments = int(cut.gradient_bytes), MOMENTS_OF[training.optimizer]
     P, N = part.total, cut.optimizer
@@ -125,16 +126,16 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     # Parameters gathered in fp8 are kept in it, on Hopper with their transpose (TransformerEngine, pytorch/tensor/float8_tensor.py).
     copies = 1 + (frame.software.facts.capability == 9)
     if frame.fp8 and frame.option("fp8_param_gather"):
-        size = frame.item * (P - part.products) + copies * part.products
+        size = (frame.item * (P - part.products) + copies * part.products) // cut.weights
         yield _state(frame, "weights", f"weights, {part.name}, products in fp8", f"{frame.item}·(P-n)+{copies}·n", size, {**more, "n": part.products})
     else:
-        weights = counted(P * frame.item, expandable=expandable) if sharded else each(frame.item)
-        yield _state(frame, "weights", f"weights, {part.name}", f"{frame.item}·P", weights, more)
+        weights = counted(P * frame.item // cut.weights, expandable=expandable) if sharded else each(frame.item)
+        yield _state(frame, "weights", f"weights, {part.name}", _over(f"{frame.item}·P", cut.weights), weights, more)
         if frame.fp8:
             yield frame.part("weights", f"fp8 copies of weights, {part.name}", f"{copies}·n", copies * part.products, more={"n": part.products},
                              source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py, get_weight_workspace")  # fmt: skip
-    buffer = counted(P * gradient, expandable=expandable)
-    yield _state(frame, "gradients", f"gradients, {part.name}", f"{gradient}·P", buffer, more)
+    buffer = counted(P * gradient // cut.gradients, expandable=expandable)
+    yield _state(frame, "gradients", f"gradients, {part.name}", _over(f"{gradient}·P", cut.gradients), buffer, more)
     mixed = training.precision != "fp32"
     state = 4 * moments + (4 if mixed else 0)
     size = state * P // N if sharded else each(4) * (state // 4)
@@ -147,6 +148,21 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     if training.precision == "fp16" and gradient != 4:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
+
+
+def megatron_fsdp(frame: Frame, *, expert: bool) -> Sharding | None:
+    """Return what Megatron-FSDP cuts by its ranks, None where it does not run (core/distributed/fsdp, distributed_data_parallel_config.py)."""
+    strategy = frame.software.data_parallel_sharding_strategy
+    if not strategy:
+        return None
+    plain = frame.plan.config.sharding(frame.plan, expert=expert)
+    ranks = frame.plan.edp if expert else frame.plan.dp * frame.plan.cp
+    depth = ("no_shard", "optim", "optim_grads", "optim_grads_params").index(strategy)
+    return replace(plain, optimizer=ranks if depth > 0 else 1, gradients=ranks if depth > 1 else 1, weights=ranks if depth > 2 else 1)
+
+
+def _over(formula: str, ranks: int) -> str:
+    return f"{formula}/N" if ranks > 1 else formula
 
 
 def _state(frame: Frame, kind: str, what: str, formula: str, size: int, more: dict[str, int]) -> Part:
