@@ -70,3 +70,47 @@ def test_every_framework_has_changes(dialect: str) -> None:
     result = fit(ARCH, one, memory(ARCH, one, Software(gpu="A100")))
     assert not result.fits
     assert any(one.peak is not None and one.peak < memory(ARCH, plan(micro=4, sequence=8192, dialect=dialect)).worst.peak for one in result.tried)
+
+
+ODD = {
+    "latent attention, one rank": ("deepseek-v2-lite", 8, 4, 4096, {"ep": 8}),
+    "uneven pipeline of experts": ("deepseek-v3", 256, 1, 4096, {"ep": 8, "pp": 4, "decoder_first_pipeline_num_layers": 16,
+                                                                 "decoder_last_pipeline_num_layers": 15}),
+    "state space": ("mamba2-2.7b", 8, 16, 8192, {}),
+    "hybrid of experts, which needs three changes": ("jamba-v0.1", 16, 1, 8192, {"ep": 8}),
+    "long sequences": ("llama-3.1-8b", 16, 1, 131_072, {"cp": 2}),
+    "ZeRO": ("llama-3.1-70b", 64, 1, 4096, {"dialect": "deepspeed", "zero_stage": 1}),
+    "FSDP2": ("llama-3.1-405b", 256, 1, 8192, {"dialect": "torchtitan", "tp": 8}),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_said_of_odd_plans_holds_when_it_is_done(name: str) -> None:
+    model, gpus, micro, sequence, options = ODD[name]
+    arch = preset(model)
+
+    def of(micro_batch: int, settings: dict[str, object]) -> Plan:
+        training = TrainingConfig(sequence_length=sequence, micro_batch=micro_batch, global_batch=1024)
+        # What a journey says that is turned off where tp is 1.
+        base = {"sequence_parallel": True} if "dialect" not in options else {}
+        return resolve(read_plan({**base, **options, **settings}), training, arch, gpus)
+
+    one = of(micro, {})
+    result = fit(arch, one, memory(arch, one, Software(gpu="H100")))
+    assert result.change is not None
+    settings = dict(result.change.settings)
+    again = of(settings.pop("training.micro_batch", micro), settings)
+    assert memory(arch, again, Software(gpu="H100")).worst.peak == result.change.peak <= result.room
+
+
+def test_tensor_parallelism_brings_sequence_parallelism_with_it() -> None:
+    one = plan(sequence=32_768)
+    settings = [change.settings for change in fit(ARCH, one, memory(ARCH, one)).tried if "tp" in change.settings]
+    assert settings
+    assert all(each["sequence_parallel"] for each in settings)
+
+
+def test_who_replicates_is_told_that_more_gpus_do_not_help() -> None:
+    one = plan(dialect="ddp")
+    assert "a framework that shards" in fit(ARCH, one, memory(ARCH, one)).beyond

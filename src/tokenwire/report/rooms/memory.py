@@ -114,7 +114,7 @@ def verdict(fit: Fit) -> list[str]:
     if fit.change and fit.change.peak is not None:
         lines.append(f"the smallest change that fits: {fit.change.words} (peak {_gib(fit.change.peak)} GiB)")
     else:
-        lines.append("nothing that was tried makes it fit: more GPUs, or a smaller model")
+        lines.append(f"nothing that was tried makes it fit: {fit.beyond}")
         if fit.least and fit.least.peak is not None:
             lines.append(f"the least that was reached: {_gib(fit.least.peak)} GiB with {fit.least.words}")
     lines += [f"  tried: {one.words}: peak {_gib(one.peak)} GiB" for one in fit.tried if one.peak is not None]

@@ -32,6 +32,15 @@ def of_plan(arch: Architecture, plan: Plan) -> Iterator[Change]:
             yield Change(settings)
 
 
+BEYOND = {"ddp": "a framework that shards, which DistributedDataParallel does not (plan.dialect = torchtitan), or a smaller model"}
+"""What lies beyond the changes of a framework where it is not more GPUs."""
+
+
+def beyond(plan: Plan) -> str:
+    """Return in words what would be left where no change makes a plan fit."""
+    return BEYOND.get(plan.config.dialect, "more GPUs, or a smaller model")
+
+
 def _now(plan: Plan, key: str) -> Any:
     return plan.training.micro_batch if key == "training.micro_batch" else getattr(plan.config, key, None)
 
@@ -49,6 +58,11 @@ def _sizes(plan: Plan, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             yield {name: getattr(plan, name) * factor}
 
 
+def _with_sequences(plan: Plan, settings: dict[str, Any]) -> dict[str, Any]:
+    # Where tp was 1 Megatron had turned sequence parallelism off, and beside it nobody would go without.
+    return {**settings, "sequence_parallel": True} if "tp" in settings and plan.tp == 1 else settings
+
+
 def _megatron(arch: Architecture, plan: Plan) -> Iterator[dict[str, Any]]:
     experts = any(isinstance(layer.feed_forward, Experts) for layer in arch.layers)
     yield {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}
@@ -62,7 +76,8 @@ def _megatron(arch: Architecture, plan: Plan) -> Iterator[dict[str, Any]]:
         yield {"recompute_granularity": "selective", "recompute_modules": ("core_attn", "moe_act") if experts else ("core_attn", "mlp")}
     yield from _batches(arch, plan)
     yield full
-    yield from _sizes(plan, ("ep", "tp", "pp", "cp") if experts else ("tp", "pp", "cp"))
+    for settings in _sizes(plan, ("ep", "tp", "pp", "cp") if experts else ("tp", "pp", "cp")):
+        yield _with_sequences(plan, settings)
 
 
 def _torchtitan(arch: Architecture, plan: Plan) -> Iterator[dict[str, Any]]:

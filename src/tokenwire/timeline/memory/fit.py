@@ -1,7 +1,7 @@
 """What fits in the GPU's memory: by how much not, at which stage, and the smallest change of the plan that makes it fit.
 
 Changes are tried in the order of what they cost a step (``changes.of_plan``), each really evaluated: the plan is resolved and
-its memory predicted again; then two at once, then one after the other until it fits.
+its memory predicted again; then two at once; then, from what came nearest, one more at a time until it fits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
-from tokenwire.timeline.memory.changes import Change, of_plan
+from tokenwire.timeline.memory.changes import Change, beyond, of_plan
 from tokenwire.timeline.memory.prediction import Memory, memory
 
 RESERVE = 0.05
@@ -35,13 +35,18 @@ class Tried:
         """Return whether the peak is at most ``room`` bytes."""
         return self.peak is not None and self.peak <= room
 
+    def lower_than(self, other: Tried | None) -> bool:
+        """Return whether it reached less than another, or anything where there is none."""
+        return self.peak is not None and (other is None or other.peak is None or self.peak < other.peak)
+
 
 @dataclass(frozen=True)
 class Fit:
     """Whether a plan fits: ``room`` is what the GPU's memory leaves, ``over`` by how much the ``stage`` exceeds it (negative: is free).
 
     ``change`` is the smallest change that makes it fit, None where it fits already or nothing that was tried does; ``tried`` has
-    every single change in the order of its cost; ``least`` is what came nearest where nothing fits.
+    every single change in the order of its cost; ``least`` is what came nearest where nothing fits, and ``beyond`` in
+    words what is left then.
     """
 
     room: int
@@ -50,6 +55,7 @@ class Fit:
     change: Tried | None = None
     tried: tuple[Tried, ...] = ()
     least: Tried | None = None
+    beyond: str = ""
 
     @property
     def fits(self) -> bool:
@@ -77,35 +83,44 @@ def fit(arch: Architecture, plan: Plan, found: Memory, *, reserve: float = RESER
         return Fit(room, worst.stage, over)
     changes = tuple(of_plan(arch, plan))
     singles = tuple(_try(arch, plan, found, (change,)) for change in changes)
-    least = None
+    least: Tried | None = None
     for one in _tried(arch, plan, found, changes, singles):
         if one.fits(room):
             return Fit(room, worst.stage, over, one, singles)
-        least = min((x for x in (least, one) if x is not None and x.peak is not None), key=lambda x: x.peak or 0, default=None)
-    return Fit(room, worst.stage, over, None, singles, least)
+        least = one if one.lower_than(least) else least
+    return Fit(room, worst.stage, over, None, singles, least, beyond(plan))
 
 
 def _tried(
     arch: Architecture, plan: Plan, found: Memory, changes: tuple[Change, ...], singles: tuple[Tried, ...]
 ) -> Iterator[Tried]:
     yield from singles
-    helps = [c for c, one in zip(changes, singles, strict=True) if one.peak is not None and one.peak < found.worst.peak]
-    pairs = sorted(combinations(range(len(helps)), 2), key=sum)[:MOST_PAIRS]
-    for i, j in pairs:
-        if not set(helps[i].settings) & set(helps[j].settings):
-            yield _try(arch, plan, found, (helps[i], helps[j]))
-    yield from _together(arch, plan, found, helps)
-
-
-def _together(arch: Architecture, plan: Plan, found: Memory, helps: list[Change]) -> Iterator[Tried]:
-    """Yield the changes that help, cheapest first, one more at a time."""
-    taken: list[Change] = []
-    low = found.worst.peak
-    for change in helps:
-        one = _try(arch, plan, found, (*taken, change))
-        if one.peak is not None and one.peak < low:
-            taken, low = [*taken, change], one.peak
+    helping = [(c, one) for c, one in zip(changes, singles, strict=True) if one.lower_than(Tried({}, "", found.worst.peak))]
+    if not helping:
+        return
+    helps = [change for change, _ in helping]
+    alone, change = min(((one, change) for change, one in helping), key=lambda each: each[0].peak or 0)
+    least, taken = alone, tuple[Change, ...]((change,))
+    for i, j in sorted(combinations(range(len(helps)), 2), key=sum)[:MOST_PAIRS]:
+        if _apart(helps[i], helps[j]):
+            one = _try(arch, plan, found, (helps[i], helps[j]))
             yield one
+            least, taken = (one, (helps[i], helps[j])) if one.lower_than(least) else (least, taken)
+    yield from _further(arch, plan, found, helps, least, taken)
+
+
+def _apart(one: Change, other: Change) -> bool:
+    return not set(one.settings) & set(other.settings)
+
+
+def _further(
+    arch: Architecture, plan: Plan, found: Memory, helps: list[Change], least: Tried, taken: tuple[Change, ...]
+) -> Iterator[Tried]:
+    """Yield, from the least that was reached, each change added to it, cheapest first; then the same from the least of those."""
+    more = [(_try(arch, plan, found, (*taken, change)), (*taken, change)) for change in helps]
+    yield from (one for one, _ in more)
+    if lower := [each for each in more if each[0].lower_than(least)]:
+        yield from _further(arch, plan, found, helps, *min(lower, key=lambda each: each[0].peak or 0))
 
 
 def _try(arch: Architecture, plan: Plan, found: Memory, changes: tuple[Change, ...]) -> Tried:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tokenwire.config import Section
-from tokenwire.timeline.accelerator import named_facts
-from tokenwire.units import parse_bytes
-
-MIB = 2**20
-SOURCE = "timeline/catalog/gpus.toml: data sheets"
+from tokenwire.config import Section, Size
+from tokenwire.timeline.memory.gpu import MIB, GpuFacts, gpu_facts
 
 
 class Software(Section):
-    """Options of the framework and its libraries that change what stands in memory. ``gpu`` is its name in clusters (none: an H100).
+    """Options of the framework and its libraries that change what stands in memory. ``gpu`` is its name in clusters (none: an H100);
+    ``gpu_memory`` and ``gpu_capability`` (CUDA's, the major number) are for one that is not known, or has other memory.
 
     ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
@@ -28,6 +23,8 @@ class Software(Section):
     """
 
     gpu: str = ""
+    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_capability: int | None = Field(default=None, ge=0, le=99)
     transformer_impl: Literal["transformer_engine", "local"] = "transformer_engine"
     attention_backend: Literal["auto", "flash", "fused", "unfused", "local"] = "auto"
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -75,7 +72,7 @@ class Software(Section):
     @property
     def facts(self) -> GpuFacts:
         """Return the facts of the GPU. Raises ``InputError`` for one that is not known."""
-        return gpu_facts(self.gpu)
+        return gpu_facts(self.gpu, self.gpu_memory, self.gpu_capability)
 
     @property
     def attention(self) -> str:
@@ -83,33 +80,6 @@ class Software(Section):
         if self.transformer_impl == "local" or self.attention_backend in ("unfused", "local"):
             return "unfused"
         return self.facts.attention if self.attention_backend == "auto" else self.attention_backend
-
-
-@dataclass(frozen=True)
-class GpuFacts:
-    """``memory`` in bytes, the major compute ``capability`` (0: not CUDA), and the ``attention`` that is preferred on it."""
-
-    name: str
-    memory: int
-    capability: int
-    attention: str
-    source: str
-
-    @property
-    def engine_workspace(self) -> int:
-        """Return the bytes of Transformer Engine's cuBLAS workspace (pytorch/cpp_extensions/gemm.py: 32 MiB from Hopper on)."""
-        return 32 * MIB if self.capability >= 9 else 4 * MIB
-
-
-@cache
-def gpu_facts(name: str) -> GpuFacts:
-    """Return the facts of a GPU by a name of it, as clusters write it. Raises ``InputError`` with the known ones.
-
-    >>> gpu_facts("H100 SXM").capability, gpu_facts("a100").engine_workspace, gpu_facts("A100 custom").memory // 2**30
-    (9, 4194304, 64)
-    """
-    facts = named_facts(name)
-    return GpuFacts(name, parse_bytes(facts["memory"]), facts["capability"], facts["fused_attention"], SOURCE)
 
 
 def _version(text: str) -> tuple[int, int]:
