@@ -86,7 +86,7 @@ def test_what_is_wrong_is_one_line(args: list[str], words: str) -> None:
 def test_a_gpu_that_is_not_known_lists_the_known_and_what_to_give() -> None:
     result = RUNNER.invoke(app, ["memory", "--gpu", "RTX 9999"])
     assert result.exit_code == 1
-    assert all(words in result.output for words in ("a100 (80 GiB)", "gpu_memory=48GiB", "gpu_capability=8"))
+    assert all(words in str(result.exception) for words in ("a100 (80 GiB)", "gpu_memory=48GiB", "gpu_capability=8"))
     given = run("--gpu", "RTX 9999", "--option", "gpu_memory=48GiB", "--option", "gpu_capability=8")
     assert "of the 48.00 GiB of a RTX 9999" in given
 
