@@ -13,7 +13,8 @@ from tests.flows.test_contention import command
 from tokenwire.collectives import transfers
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterConfig, build
-from tokenwire.flows.stepwise import late_ranks, run_call, waits
+from tokenwire.flows.stepwise import late_ranks, run_call
+from tokenwire.flows.waiting import waits
 
 RAIL = 8 * np.arange(8)
 """GPU 0 of each of 8 nodes: one NIC and leaf each way between any two."""
@@ -93,6 +94,19 @@ def test_with_queue_pairs_and_sprays() -> None:
 def test_groups_at_once_do_not_wait_for_each_other() -> None:
     groups = RAIL[None] + np.arange(8)[:, None]
     assert end("all_reduce", "ring", 80_000_000, groups=groups) == pytest.approx(14 * 201e-6)
+
+
+def test_relays_wait_for_what_they_send_on() -> None:
+    # 16 ranks, 2 nodes. Step 0: each gives 7 pieces to its own node and hands 7 to relays (14 a rank); step 1: 1 + 7 by rail.
+    table = transfers("all_to_all", "pxn", 16, 1600)
+    pairs = waits("all_to_all", table)
+    for k in np.flatnonzero(table["step"] == 1):
+        before = pairs[pairs[:, 1] == k, 0]
+        own = table["src"][before] == table["src"][k]
+        assert own.sum() == 14
+        handed = before[~own]
+        assert set(table["src"][handed].tolist()) == set(range(table["src"][k] // 8 * 8, table["src"][k] // 8 * 8 + 8)) - {int(table["src"][k])}
+        assert (table["chunk"][handed] == table["dst"][k]).all()
 
 
 def test_never_above_the_bus_bandwidth() -> None:

@@ -9,10 +9,14 @@ from tokenwire.cli.options import Csv, Json, Parquet
 
 def collective(
     op: Annotated[str, typer.Argument(metavar="OP", help="all_reduce, all_gather, reduce_scatter, all_to_all ...")],
-    ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="Ranks of the group.")] = 8,
+    ranks: Annotated[int | None, typer.Option("--ranks", "-n", metavar="N", help="Ranks of the group (8).")] = None,
     size: Annotated[
-        str, typer.Option("--bytes", "-b", metavar="SIZE", help="Bytes of the full tensor of one call, e.g. 256MiB.")
-    ] = "256 MiB",
+        str | None, typer.Option("--bytes", "-b", metavar="SIZE", help="Bytes of the full tensor of one call (256 MiB).")
+    ] = None,
+    matrix: Annotated[
+        str | None,
+        typer.Option("--matrix", metavar="FILE", help="CSV for all_to_allv: bytes, a row a sender, a column a receiver."),
+    ] = None,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +40,7 @@ def collective(
         typer.Option("--env", metavar="NAME=VALUE", help="On a cluster: NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS."),
     ] = None,
     sharp: Annotated[bool, typer.Option("--sharp", help="On a cluster: switches of the network add (CollNet).")] = False,
-    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="On a cluster: busbw by size, .html or .svg.")] = None,
+    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="On a cluster: busbw by size, .svg, .html or .png.")] = None,
     transfers: Annotated[bool, typer.Option("--transfers", help="Show every transfer, step by step.")] = False,
     json: Json = False,
     csv: Csv = None,
@@ -47,6 +51,8 @@ def collective(
     Example: tokenwire collective all_reduce --ranks 1024 --bytes 256MiB --topology ring --link "50 GiB/s" --latency
     "500 ns" --chunks 4
 
+    Uneven: tokenwire collective all_to_allv --matrix bytes.csv --algorithm pxn
+
     What NCCL picks: tokenwire collective all_reduce --topology dgx-h100-superpod --ranks 64 --sizes 8B-8GiB
 
     --csv and --parquet write the transfers, or the table of sizes.
@@ -55,9 +61,9 @@ def collective(
 
     if is_cluster(topology, algorithm):
         _on_a_cluster(op, topology, algorithm, ranks, sizes or size, link, dtype, env or [], sharp, plot, json, csv, parquet,
-                      {"--latency": latency, "--chunks": chunks, "--transfers": transfers or None})  # fmt: skip
+                      {"--latency": latency, "--chunks": chunks, "--transfers": transfers or None, "--matrix": matrix})  # fmt: skip
         return
-    _on_links(op, topology, algorithm, ranks, size, link, latency, chunks, transfers, json, csv, parquet,
+    _on_links(op, topology, algorithm, ranks, size, matrix, link, latency, chunks, transfers, json, csv, parquet,
               {"--sizes": sizes, "--env": env, "--plot": plot, "--sharp": sharp or None})  # fmt: skip
 
 
@@ -70,8 +76,8 @@ def _refuse(given: dict[str, object | None], rule: str, nearest: str) -> None:
 
 
 def _on_links(
-    op: str, topology: str | None, algorithm: str | None, ranks: int, size: str, link: str | None, latency: str | None,
-    chunks: int | None, transfers: bool, json: bool, csv: str | None, parquet: str | None, foreign: dict[str, object | None],
+    op: str, topology: str | None, algorithm: str | None, ranks: int | None, size: str | None, matrix: str | None, link: str | None,
+    latency: str | None, chunks: int | None, transfers: bool, json: bool, csv: str | None, parquet: str | None, foreign: dict[str, object | None],
 ) -> None:  # fmt: skip
     from tokenwire.cli.output import print_json, print_table, write_table
     from tokenwire.collectives import reading
@@ -81,7 +87,7 @@ def _on_links(
     check_topology(topology)
     _refuse(foreign, "is for a cluster", "--topology dgx-h100-superpod")
     asked = reading.read(op, algorithm, ranks, size, topology or "switch", link or "400 Gb/s", latency or "500 ns",
-                         1 if chunks is None else chunks)  # fmt: skip
+                         1 if chunks is None else chunks, matrix)  # fmt: skip
     if csv or parquet:
         write_table(reading.transfer_frame(asked), csv=csv, parquet=parquet)
         return
@@ -103,10 +109,11 @@ def _on_links(
 
 
 def _on_a_cluster(
-    op: str, topology: str | None, algorithm: str | None, ranks: int, sizes: str, link: str | None, dtype: str, env: list[str],
+    op: str, topology: str | None, algorithm: str | None, ranks: int | None, sizes: str | None, link: str | None, dtype: str, env: list[str],
     sharp: bool, plot: str | None, json: bool, csv: str | None, parquet: str | None, foreign: dict[str, object | None],
 ) -> None:  # fmt: skip
     from tokenwire.cli.output import print_json, write_table
+    from tokenwire.collectives.reading import DEFAULT_RANKS, DEFAULT_SIZE
     from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import collective as room
     from tokenwire.report.terminal import console
@@ -114,7 +121,7 @@ def _on_a_cluster(
     _refuse(foreign, "is for a small topology: NCCL has its own", "--topology switch, or without it")
     if plot:
         check_ending(plot)
-    asked = room.read(op, topology, algorithm, ranks, sizes, link, dtype, env, sharp)
+    asked = room.read(op, topology, algorithm, DEFAULT_RANKS if ranks is None else ranks, sizes or DEFAULT_SIZE, link, dtype, env, sharp)
     if plot:
         write_plot(room.chart(asked), plot)
     if write_table(room.frame(asked), csv=csv, parquet=parquet):

@@ -13,6 +13,9 @@ import numpy as np
 from tokenwire.collectives.tables import Ints, Table
 from tokenwire.errors import InputError, unknown
 
+UNEVEN = "all_to_allv"
+"""The operation whose sizes are a matrix; where one size is given, all pieces are alike."""
+
 OPERATIONS: dict[str, str] = {
     "all_reduce": "ring",
     "all_gather": "ring",
@@ -20,6 +23,7 @@ OPERATIONS: dict[str, str] = {
     "broadcast": "ring",
     "reduce": "ring",
     "all_to_all": "pairwise",
+    UNEVEN: "pairwise",
     "send": "direct",
     "recv": "direct",
     "barrier": "dissemination",
@@ -28,8 +32,9 @@ OPERATIONS: dict[str, str] = {
 
 _MODULES = ("ring", "bidirectional", "halving_doubling", "tree", "exchange", "direct", "hierarchical", "barrier", "pat", "nvls",
             "nvls_tree", "collnet")  # fmt: skip
-_LIMIT = 1 << 26  # transfers of one collective that are written out: 3 GB
-MOST_RANKS = 1 << 24
+MOST_TRANSFERS = 1 << 26
+"""Transfers of one collective that are written out: 3 GB."""
+MOST_RANKS = 1 << 23
 MOST_BYTES = 1 << 60
 
 
@@ -45,7 +50,8 @@ class Round(NamedTuple):
     """``repeat`` equal steps, in each of which member ``src[i]`` sends ``bytes`` to ``dst[i]``.
 
     Where ``shifts`` are given, every member sends ``bytes`` to each of those ``d`` places on (``src`` and ``dst`` are
-    empty then); ``-1`` is the member before. ``switch_bytes`` is what each member's link to a reducing switch carries.
+    empty then); ``-1`` is the member before. Where ``each`` is given, transfer i has ``each[i]`` times those bytes.
+    ``switch_bytes`` is what each member's link to a reducing switch carries.
     """
 
     repeat: int
@@ -54,6 +60,7 @@ class Round(NamedTuple):
     src: Ints | None = None
     dst: Ints | None = None
     switch_bytes: float = 0.0
+    each: Ints | None = None
 
 
 Rounds = Callable[[int, int], Iterator[Round]]
@@ -65,7 +72,8 @@ class Algorithm:
     """One way to carry out an operation.
 
     ``transfers(n, S)`` and ``edges(n, S)`` describe it for n >= 2 members and S bytes, ``rounds(n, S)`` its steps for the
-    cost model, ``count(n)`` how many transfers there are. ``in_network`` means that switches add or copy.
+    cost model, ``count(n)`` how many transfers there are. ``in_network`` means that switches add or copy. ``sent(n, S)`` is what
+    each member sends, where the edges are too many to add up.
     """
 
     op: str
@@ -76,6 +84,7 @@ class Algorithm:
     count: Callable[[int], int]
     source: str = ""
     in_network: bool = False
+    sent: Callable[[int, int], Ints] | None = None
 
 
 _REGISTER: dict[tuple[str, str], Algorithm] = {}
@@ -150,9 +159,9 @@ def transfers(op: str, algorithm_name: str | None, n: int, size_bytes: int) -> T
     entry = algorithm(op, algorithm_name)
     if n == 1:
         return entry.transfers(2, 0)[:0]
-    if entry.count(n) > _LIMIT:
+    if entry.count(n) > MOST_TRANSFERS:
         raise InputError(f"{op} by {entry.name} among {n:,} ranks",
-                         rule=f"is more than {_LIMIT:,} transfers", nearest="its edges, or fewer ranks")  # fmt: skip
+                         rule=f"is more than {MOST_TRANSFERS:,} transfers", nearest="its edges, or fewer ranks")  # fmt: skip
     out = entry.transfers(n, size_bytes)
     return out if op == "barrier" else out[out["bytes"] > 0]
 
@@ -178,6 +187,10 @@ def sent_bytes(op: str, algorithm_name: str | None, n: int, size_bytes: int) -> 
     >>> sent_bytes("reduce_scatter", "ring", 4, 100).tolist()
     [75, 75, 75, 75]
     """
+    check(op, n, size_bytes)
+    entry = algorithm(op, algorithm_name)
+    if entry.sent is not None and n > 1:
+        return entry.sent(n, size_bytes)
     e = edges(op, algorithm_name, n, size_bytes)
     own = e.src < n  # what a switch sends is no member's
     out = np.zeros(n, dtype=np.int64)

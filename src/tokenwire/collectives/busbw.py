@@ -20,7 +20,7 @@ def busbw_factor(op: str, n: int) -> float:
     if n <= 1:
         return 1.0
     return {"all_reduce": 2 * (n - 1) / n, "all_gather": (n - 1) / n, "reduce_scatter": (n - 1) / n,
-            "all_to_all": (n - 1) / n}.get(op, 1.0)  # fmt: skip
+            "all_to_all": (n - 1) / n, "all_to_allv": (n - 1) / n}.get(op, 1.0)  # fmt: skip
 
 
 def algbw(size_bytes: int, seconds: float) -> float:

@@ -14,10 +14,11 @@ Source: Hockney 1994 (latency and bandwidth); Thakur, Rabenseifner and Gropp 200
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenwire.collectives.algorithm import Algorithm, Round, algorithm, check, sent_bytes
-from tokenwire.collectives.busbw import busbw, busbw_factor
+from tokenwire.collectives.busbw import busbw_factor
 from tokenwire.collectives.topology import load, ports, topology_named
 from tokenwire.errors import InputError
 from tokenwire.figures import Figure
@@ -43,12 +44,13 @@ class Cost:
     sent_bytes: int
     steps: int
     in_network: bool
+    counted_bytes: float
     derivation: Figure
 
     @property
     def busbw(self) -> float:
-        """Return the bus bandwidth in bytes/s, as nccl-tests define it."""
-        return busbw(self.op, self.n, self.size_bytes, self.seconds)
+        """Return the bus bandwidth in bytes/s, as nccl-tests define it: ``counted_bytes`` over the time."""
+        return self.counted_bytes / self.seconds if self.seconds > 0 else 0.0
 
 
 def cost(
@@ -64,20 +66,33 @@ def cost(
     (6.0, 600, 100.0)
     """
     check(op, n, size_bytes)
-    _check_numbers(rate, latency, chunks)
-    where, entry = topology_named(topology), algorithm(op, algorithm_name)
-    steps = _steps(entry, n, size_bytes, rate, latency, chunks, where) if n > 1 else []
-    seconds = _finish(steps, chunks)
-    most = int(sent_bytes(op, entry.name, n, size_bytes).max()) if n <= _LIMIT and op != "all_to_all" else (
-        size_bytes - size_bytes // n if n > 1 else 0
-    )  # fmt: skip
+    entry = algorithm(op, algorithm_name)
+    counted = size_bytes * busbw_factor(op, n)
     must = 0.0
     if n > 1 and op not in ("barrier", "recv"):
-        must = size_bytes * (1.0 if entry.in_network and op == "all_reduce" else busbw_factor(op, n))
-    bound = must / (rate * ports(where, n)) + (latency if n > 1 else 0.0)
+        must = float(size_bytes) if entry.in_network and op == "all_reduce" else counted
+    return cost_of_rounds(
+        entry, entry.rounds(n, size_bytes), n, size_bytes, sent=int(sent_bytes(op, entry.name, n, size_bytes).max()), must=must,
+        counted=counted, rate=rate, latency=latency, chunks=chunks, topology=topology,
+    )  # fmt: skip
+
+
+def cost_of_rounds(
+    entry: Algorithm, rounds: Iterable[Round], n: int, size_bytes: int, *, sent: int, must: float, counted: float, rate: float,
+    latency: float, chunks: int, topology: str,
+) -> Cost:  # fmt: skip
+    """Return the time of ``rounds`` among n members, the busiest of which sends ``sent`` bytes.
+
+    ``must`` is what some member has to move by any algorithm, ``counted`` what the bus bandwidth counts.
+    """
+    _check_numbers(rate, latency, chunks)
+    where = topology_named(topology)
+    steps = _steps(rounds, n, rate, latency, chunks, where) if n > 1 else []
+    seconds = _finish(steps, chunks)
+    bound = must / (rate * ports(where, n)) + min(latency, sum(m * late for m, _, late in steps))
     return Cost(
-        op, entry.name, n, size_bytes, seconds, bound, most, sum(m for m, _, _ in steps), entry.in_network,
-        _derivation(op, entry, where, n, size_bytes, rate, latency, chunks, steps, seconds),
+        entry.op, entry.name, n, size_bytes, seconds, bound, sent, sum(m for m, _, _ in steps), entry.in_network, counted,
+        _derivation(entry.op, entry, where, n, size_bytes, rate, latency, chunks, steps, seconds),
     )  # fmt: skip
 
 
@@ -92,26 +107,18 @@ def _check_numbers(rate: float, latency: float, chunks: int) -> None:
 
 
 def _steps(
-    entry: Algorithm, n: int, S: int, rate: float, latency: float, chunks: int, topology: str
+    rounds: Iterable[Round], n: int, rate: float, latency: float, chunks: int, topology: str
 ) -> list[tuple[int, float, float]]:
     """Return the steps as (how many, seconds of the busiest link for one piece, seconds until it has arrived)."""
     out: list[tuple[int, float, float]] = []
-    for part in entry.rounds(n, S):
-        one = _step(part, n, rate, latency, chunks, topology)
+    for part in rounds:
+        size, hops = load(topology, n, part)
+        one = part.repeat, size / rate / chunks, hops * latency
         if out and out[-1][1:] == one[1:]:
             out[-1] = (out[-1][0] + one[0], *one[1:])
         else:
             out.append(one)
     return out
-
-
-def _step(part: Round, n: int, rate: float, latency: float, chunks: int, topology: str) -> tuple[int, float, float]:
-    try:
-        size, hops = load(topology, n, part)
-    except MemoryError:
-        raise InputError(f"{topology} of {n:,} ranks", rule="is too large to follow every link",
-                         nearest="--topology switch") from None  # fmt: skip
-    return part.repeat, size / rate / chunks, hops * latency
 
 
 def _finish(steps: list[tuple[int, float, float]], K: int) -> float:

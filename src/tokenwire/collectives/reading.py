@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenwire.collectives.algorithm import algorithm, algorithms, check, transfers
+from tokenwire.collectives.algorithm import UNEVEN, algorithm, algorithms, check, transfers
 from tokenwire.collectives.busbw import algbw
 from tokenwire.collectives.cost import Cost, cost
+from tokenwire.collectives.matrix import read_matrix
+from tokenwire.collectives.tables import Ints
 from tokenwire.collectives.topology import ports, topology_named
+from tokenwire.collectives.uneven import cost_of, extremes, transfers_of
 from tokenwire.errors import InputError
 from tokenwire.units import (
     format_bytes,
@@ -27,12 +30,16 @@ if TYPE_CHECKING:
 COLUMNS = ("step", "src", "dst", "offset", "bytes", "chunk", "to", "adds")
 SHOWN = 40
 """Transfers that are printed; all of them go to a file."""
+DEFAULT_RANKS, DEFAULT_SIZE = 8, "256 MiB"
 _WRITTEN = 1 << 16  # transfers that go into JSON
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A collective on ``n`` ranks with links of ``rate`` bytes/s and ``latency`` s, in ``chunks`` pieces."""
+    """A collective on ``n`` ranks with links of ``rate`` bytes/s and ``latency`` s, in ``chunks`` pieces.
+
+    ``matrix`` has what each rank sends each other (all_to_allv); ``size_bytes`` is the mean of its rows then.
+    """
 
     op: str
     algorithm: str
@@ -42,20 +49,39 @@ class Asked:
     rate: float
     latency: float
     chunks: int
+    matrix: Ints | None = None
 
 
 def read(
-    op: str, algorithm_name: str | None, ranks: int, size: str, topology: str, link: str, latency: str, chunks: int
-) -> Asked:
+    op: str, algorithm_name: str | None, ranks: int | None, size: str | None, topology: str, link: str, latency: str, chunks: int,
+    matrix_file: str | None = None,
+) -> Asked:  # fmt: skip
     """Return what was asked for, every part of it checked. Raises ``InputError`` naming the option."""
     entry = algorithm(op, algorithm_name)
-    size_bytes = _read(size, parse_bytes, "--bytes")
+    matrix = _matrix(op, ranks, size, matrix_file)
+    if matrix is None:
+        ranks, size_bytes = DEFAULT_RANKS if ranks is None else ranks, _read(size or DEFAULT_SIZE, parse_bytes, "--bytes")
+    else:
+        ranks, size_bytes = matrix.shape[0], round(int(matrix.sum()) / matrix.shape[0])
     check(op, ranks, size_bytes)
     asked = Asked(op, entry.name, ranks, size_bytes, topology_named(topology), _read(link, parse_rate, "--link"),
-                  _read(latency, parse_seconds, "--latency"), chunks)  # fmt: skip
+                  _read(latency, parse_seconds, "--latency"), chunks, matrix)  # fmt: skip
     if op in ("send", "recv") and ranks != 2:
         raise InputError(f"--ranks {ranks}", rule=f"a {op} is between 2 ranks", nearest="--ranks 2")
     return asked
+
+
+def _matrix(op: str, ranks: int | None, size: str | None, file: str | None) -> Ints | None:
+    if op != UNEVEN and file is None:
+        return None
+    if op != UNEVEN:
+        raise InputError(f"--matrix for {op}", rule=f"is for {UNEVEN}: the pieces of {op} are alike", nearest=f"{UNEVEN} --matrix {file}")
+    if file is None:
+        raise InputError(op, rule="needs what each rank sends each other: --matrix FILE.csv (bytes, row = source, column = destination)",
+                         nearest="all_to_all, where all pieces are alike")  # fmt: skip
+    if size is not None:
+        raise InputError(f"--bytes {size}"[:80], rule="the matrix has the bytes", nearest="--matrix without --bytes")
+    return read_matrix(file, ranks)
 
 
 def _read(text: str, parse: Any, option: str) -> Any:
@@ -67,10 +93,10 @@ def _read(text: str, parse: Any, option: str) -> Any:
 
 def costs(asked: Asked) -> Cost:
     """Return the cost of what was asked for."""
-    return cost(
-        asked.op, asked.algorithm, asked.n, asked.size_bytes, rate=asked.rate, latency=asked.latency,
-        chunks=asked.chunks, topology=asked.topology,
-    )  # fmt: skip
+    links: dict[str, Any] = {"rate": asked.rate, "latency": asked.latency, "chunks": asked.chunks, "topology": asked.topology}
+    if asked.matrix is not None:
+        return cost_of(asked.algorithm, asked.matrix, **links)
+    return cost(asked.op, asked.algorithm, asked.n, asked.size_bytes, **links)
 
 
 def facts(asked: Asked, *, with_transfers: bool = False) -> dict[str, Any]:
@@ -103,6 +129,10 @@ def facts(asked: Asked, *, with_transfers: bool = False) -> dict[str, Any]:
         "source": found.derivation.source,
         "algorithms": list(algorithms(asked.op)),
     }
+    if asked.matrix is not None:
+        most_sent, most_received = extremes(asked.matrix)
+        out["total_bytes"] = int(asked.matrix.sum() - asked.matrix.trace())
+        out |= {"most_sent": asdict(most_sent), "most_received": asdict(most_received)}
     if with_transfers:
         if algorithm(asked.op, asked.algorithm).count(asked.n) > _WRITTEN:
             raise InputError(f"--transfers of {asked.op} among {asked.n:,} ranks",
@@ -115,7 +145,10 @@ def transfer_frame(asked: Asked) -> pl.DataFrame:
     """Return the transfers as a frame with the columns of ``tables.TRANSFER``."""
     import polars as pl
 
-    table = transfers(asked.op, asked.algorithm, asked.n, asked.size_bytes)
+    if asked.matrix is not None:
+        table = transfers_of(asked.algorithm, asked.matrix)
+    else:
+        table = transfers(asked.op, asked.algorithm, asked.n, asked.size_bytes)
     return pl.DataFrame({name: table[name] for name in COLUMNS})
 
 
@@ -123,14 +156,26 @@ def rows(facts: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the facts as lines of a table (what, value), and which columns are aligned right."""
     ports_text = f" on each of {facts['links_per_rank']} links" if facts["links_per_rank"] > 1 else ""
     beyond = "; switches add or copy: each rank sends S once" if facts["in_network"] and facts["op"] == "all_reduce" else ""
+    uneven = "most_sent" in facts
     out = [
-        ("size of the full tensor", f"{format_bytes(facts['bytes'], binary=True)} ({format_count(facts['bytes'])} B)"),
+        ("a rank's tensor, on average" if uneven else "size of the full tensor", f"{format_bytes(facts['bytes'], binary=True)} ({format_count(facts['bytes'])} B)"),
         ("time", format_seconds(facts["seconds"])),
         ("  never below", format_seconds(facts["bound_seconds"]) + beyond),
-        ("sent by a rank", f"{format_bytes(facts['sent_bytes_per_rank'])} ({format_count(facts['sent_bytes_per_rank'])} B)"),
+        ("sent by a rank, at most" if uneven else "sent by a rank", f"{format_bytes(facts['sent_bytes_per_rank'])} ({format_count(facts['sent_bytes_per_rank'])} B)"),
         ("steps", f"{facts['steps']:,}, each in {facts['chunks']:,} pieces"),
         ("algbw = S/t", format_memory_rate(facts["algbw_bytes_per_s"])),
         ("busbw, as nccl-tests", format_memory_rate(facts["busbw_bytes_per_s"])),
         ("link", f"{format_memory_rate(facts['link_bytes_per_s'])} = {format_rate(facts['link_bytes_per_s'])}{ports_text}"),
     ]
-    return out, []
+    return out + (_uneven_rows(facts) if uneven else []), []
+
+
+def _uneven_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    rate = facts["link_bytes_per_s"] * facts["links_per_rank"]
+    return [
+        ("sent by all", f"{format_bytes(facts['total_bytes'])} ({format_count(facts['total_bytes'])} B)"),
+        *(
+            (what, f"rank {one['rank']}: {format_bytes(one['bytes'])}, {one['imbalance']:.2f} x mean, {format_seconds(one['bytes'] / rate)}")
+            for what, one in (("most sent (outcast)", facts["most_sent"]), ("most received (incast)", facts["most_received"]))
+        ),
+    ]  # fmt: skip

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from tokenwire.collectives.algorithm import algorithm, transfers
-from tokenwire.collectives.tables import Ints, Table, sizes, starts
+from tokenwire.collectives.algorithm import UNEVEN, algorithm, transfers
+from tokenwire.collectives.exchange import even, placed
+from tokenwire.collectives.tables import Ints, Table, starts
+from tokenwire.collectives.uneven import transfers_of
 
 
 def run(op: str, algorithm_name: str | None, inputs: Ints) -> tuple[Ints, ...]:
@@ -22,19 +26,11 @@ def run(op: str, algorithm_name: str | None, inputs: Ints) -> tuple[Ints, ...]:
     [[11, 22], [11, 22]]
     """
     n, S = inputs.shape
+    if op in ("all_to_all", UNEVEN):
+        return run_uneven(algorithm_name, even(n, S), list(inputs))
     entry = algorithm(op, algorithm_name)
     at = starts(S, n)
-    own = sizes(S, n)
     table = transfers(op, algorithm_name, n, S)
-    if op == "all_to_all":
-        width = int(max(S, n * own.max(initial=0)))
-        source = np.zeros((n, width), dtype=np.int64)
-        source[:, :S] = inputs
-        result = np.zeros_like(source)
-        for i in range(n):
-            result[i, i * own[i] : (i + 1) * own[i]] = inputs[i, at[i] : at[i + 1]]
-        _carry_out(table, result, source)
-        return tuple(result[i, : n * own[i]] for i in range(n))
     held = inputs.astype(np.int64).copy()
     if op == "all_gather":
         for i in range(n):
@@ -43,7 +39,7 @@ def run(op: str, algorithm_name: str | None, inputs: Ints) -> tuple[Ints, ...]:
     if entry.in_network and table.size:
         switches = max(int(table["src"].max()), int(table["dst"].max())) + 1 - n
         held = np.vstack([held, np.zeros((max(switches, 0), S), dtype=np.int64)])
-    _carry_out(table, held, None)
+    _carry_out(table, held)
     if op == "reduce_scatter":
         return tuple(held[i, at[i] : at[i + 1]] for i in range(n))
     if op == "reduce":
@@ -51,13 +47,43 @@ def run(op: str, algorithm_name: str | None, inputs: Ints) -> tuple[Ints, ...]:
     return tuple(held[i] for i in range(n))
 
 
-def _carry_out(table: Table, held: Ints, source: Ints | None) -> None:
+def run_uneven(algorithm_name: str | None, matrix: Ints, inputs: Sequence[Ints]) -> tuple[Ints, ...]:
+    """Return what every member holds after an all_to_allv, where ``inputs[i]`` has one number in place of each byte of row i.
+
+    >>> import numpy as np
+    >>> held = run_uneven("linear", np.array([[1, 2], [0, 1]]), [np.array([1, 2, 3]), np.array([4])])
+    >>> [one.tolist() for one in held]
+    [[1], [2, 3, 4]]
+    """
+    n = matrix.shape[0]
+    table = transfers_of(algorithm_name, matrix)
+    gives, takes = matrix.sum(axis=1), matrix.sum(axis=0)
+    # What a member holds for others lies behind its tensor, both where it reads and where it writes.
+    behind = int((table["to"] + table["bytes"] - takes[table["dst"]]).max(initial=0))
+    source, result = ([np.zeros(size + behind, dtype=np.int64) for size in of] for of in (gives, takes))
+    offset, to = placed(matrix)
+    for i in range(n):
+        source[i][: gives[i]] = inputs[i]
+        result[i][to[i, i] : to[i, i] + matrix[i, i]] = source[i][offset[i, i] : offset[i, i] + matrix[i, i]]
+    for rows in _steps(table):
+        for _, src, dst, at, size, _, place, _ in rows:
+            result[dst][place : place + size] = source[src][at : at + size]
+        for i in range(n if behind else 0):
+            source[i][gives[i] :] = result[i][takes[i] :]
+    return tuple(result[i][: takes[i]] for i in range(n))
+
+
+def _steps(table: Table) -> Iterator[list[Any]]:
     bounds = np.flatnonzero(np.diff(table["step"], prepend=-1, append=-2))
     for first, last in itertools.pairwise(bounds):
-        rows = table[first:last].tolist()
-        taken = source if source is not None else held.copy()
+        yield table[first:last].tolist()
+
+
+def _carry_out(table: Table, held: Ints) -> None:
+    for rows in _steps(table):
+        before = held.copy()
         for _, src, dst, offset, size, _, to, adds in rows:
-            piece = taken[src, offset : offset + size]
+            piece = before[src, offset : offset + size]
             if adds:
                 held[dst, to : to + size] += piece
             else:

@@ -56,7 +56,7 @@ def load(topology: str, n: int, round_: Round) -> tuple[float, int]:
     if round_.shifts:
         times, hops = _shifted(topology, n, round_.shifts)
     elif round_.src is not None and round_.dst is not None:
-        times, hops = _pairs(topology, n, round_.src, round_.dst)
+        times, hops = _pairs(topology, n, round_.src, round_.dst, round_.each)
     else:
         return round_.switch_bytes, 2
     return times * round_.bytes, hops
@@ -84,21 +84,36 @@ def _shifted(topology: str, n: int, shifts: range | tuple[int, ...]) -> tuple[in
     return int(total.max()) if total is not None else 0, hops
 
 
-def _pairs(topology: str, n: int, src: Ints, dst: Ints) -> tuple[int, int]:
+def _pairs(topology: str, n: int, src: Ints, dst: Ints, each: Ints | None) -> tuple[int, int]:
+    if each is not None:
+        src, dst, each = src[each > 0], dst[each > 0], each[each > 0]
     if not src.size:
         return 0, 0
     if topology == "switch":
-        return int(max(np.bincount(src).max(), np.bincount(dst).max())), 2
+        return max(int(added(src, each).max()), int(added(dst, each).max())), 2
     if topology == "mesh":
-        return int(np.unique(src * n + dst, return_counts=True)[1].max()), 1
-    loads, hops = _torus_loads(sides(n, 1 if topology == "ring" else int(topology[5])), src, dst)
+        _, pair = np.unique(src * n + dst, return_inverse=True)
+        return int(added(pair, each).max()), 1
+    loads, hops = _torus_loads(sides(n, 1 if topology == "ring" else int(topology[5])), src, dst, each)
     return int(loads.max()), hops
 
 
-def _torus_loads(shape: tuple[int, ...], src: Ints, dst: Ints) -> tuple[Ints, int]:
-    """Return the messages over every link of a torus (both directions of each dimension), and the most hops."""
+def added(where: Ints, each: Ints | None = None, size: int = 0) -> Ints:
+    """Return how much comes to each place: ``each[i]`` (1) to place ``where[i]``; int64[size or more].
+
+    >>> import numpy as np
+    >>> added(np.array([0, 2, 2]), np.array([5, 1, 1])).tolist()
+    [5, 0, 2]
+    """
+    out = np.zeros(max(size, int(where.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(out, where, 1 if each is None else each)
+    return out
+
+
+def _torus_loads(shape: tuple[int, ...], src: Ints, dst: Ints, each: Ints | None = None) -> tuple[Ints, int]:
+    """Return what goes over every link of a torus (both directions of each dimension), and the most hops."""
     n = int(np.prod(shape))
-    at, out, hops = src.copy(), [], np.zeros(src.size, dtype=np.int64)
+    at, out, hops = src, [], np.zeros(src.size, dtype=np.int64)
     stride = n
     for side in shape:
         stride //= side
@@ -107,15 +122,14 @@ def _torus_loads(shape: tuple[int, ...], src: Ints, dst: Ints) -> tuple[Ints, in
         forward = 2 * ahead <= side
         far = np.where(forward, ahead, side - ahead)
         hops += far
-        base = at - here * stride  # the line along this dimension is told by its first member
+        line = at // (stride * side) * stride + at % stride
+        # A line of `side` links, written twice so that no way wraps round; + where a message joins, - where it leaves.
+        wide = 2 * side + 1
         for way, first in ((forward, here), (~forward, there)):
-            # A line of `side` links, written twice so that no way wraps round; +1 where a message joins, -1 where it leaves.
-            change = np.zeros((n, 2 * side + 1), dtype=np.int64) if n * side < 1 << 26 else None
-            if change is None:
-                raise MemoryError
-            np.add.at(change, (base[way], first[way]), 1)
-            np.add.at(change, (base[way], first[way] + far[way]), -1)
-            along = np.cumsum(change, axis=1)[:, : 2 * side]
+            part = None if each is None else each[way]
+            joins = line[way] * wide + first[way]
+            change = added(joins, part, n // side * wide) - added(joins + far[way], part, n // side * wide)
+            along = np.cumsum(change.reshape(-1, wide), axis=1)[:, : 2 * side]
             out.append((along[:, :side] + along[:, side:]).reshape(-1))
-        at = base + there * stride
+        at = at - here * stride + there * stride
     return np.concatenate(out), int(hops.max(initial=0))

@@ -1,11 +1,6 @@
 """One call of a collective, step by step over the links: each transfer when what it sends is there, also with ranks that come late.
 
-A transfer waits for
-
-- what it passes on: every transfer of an earlier step that brought any byte of it to its sender (of all_to_all nothing is passed
-  on: there a rank waits for its own sends of the step before);
-- what the two ranks had between them in a step before, which a connection carries in order (what goes in one step goes at once);
-- both of its ranks: a rank that comes t late sends nothing and takes nothing before t.
+What a transfer waits for is in ``waiting``; besides, a rank that comes t late sends nothing and takes nothing before t.
 
 All groups of a kind make their call at once. The sums that a rank does between are free. Case 9 of the documentation is this.
 """
@@ -19,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.collectives import transfers
-from tokenwire.collectives.tables import Table
 from tokenwire.errors import InputError, closest
 from tokenwire.fabric import Fabric, ways
 from tokenwire.fabric.fabric import Floats, Ints
 from tokenwire.flows.maxmin import simulate
 from tokenwire.flows.times import times_of
+from tokenwire.flows.waiting import waits
 
 if TYPE_CHECKING:
     from tokenwire.flows.traffic import Traffic
 
 MOST_TRANSFERS = 1 << 21
 """Transfers of one call, of all groups together, that are simulated."""
-MOST_STRETCHES = 1 << 24
-"""Stretches of the tensor that all transfers of one call cover, counted for each."""
 
 
 @dataclass(frozen=True)
@@ -49,74 +42,6 @@ class Call:
 def late_ranks(given: Sequence[str], world: int) -> dict[int, float]:
     """Return ``["3=1 ms"]`` as {3: 0.001} (seconds). Raises ``InputError`` for ranks or times that are none."""
     return times_of(given, world, "--late", "ranks")
-
-
-def waits(op: str, table: Table) -> Ints:
-    """Return which transfer waits for which: pairs (before, then), shape (m, 2).
-
-    >>> from tokenwire.collectives import transfers
-    >>> waits("broadcast", transfers("broadcast", "ring", 3, 2)).tolist()  # 0>1, 0>1, 1>2, 1>2 in two pieces
-    [[0, 1], [0, 2], [1, 3], [2, 3]]
-    """
-    src, dst, step = (table[name].astype(np.int64) for name in ("src", "dst", "step"))
-    steps = int(step.max(initial=0)) + 1
-    # Rows by stretch of the tensor: what two rows have in common shows in one that both have. A message of no bytes counts as one.
-    row, part, parts = _stretches(table) if op != "all_to_all" else (np.arange(table.size), np.zeros(table.size, dtype=np.int64), 1)
-    # What comes to a member: by (member, stretch, step). Of all_to_all: what it has sent, by (member, step).
-    comes = ((dst if op != "all_to_all" else src)[row] * parts + part) * steps + step[row]
-    order = np.argsort(comes, kind="stable")
-    sorted_ = comes[order]
-    first = (src[row] * parts + part) * steps
-    low = np.searchsorted(sorted_, first if op != "all_to_all" else first + np.maximum(step - 1, 0))
-    high = np.searchsorted(sorted_, first + step[row])
-    many = high - low
-    then = np.repeat(row, many)
-    before = row[order[np.repeat(low, many) + np.arange(then.size) - np.repeat(np.cumsum(many) - many, many)]]
-    # One number a pair: far faster to sort than rows of two.
-    pairs = np.concatenate([np.stack([before, then], axis=1), _in_order(src, dst, step)])
-    key = _distinct(pairs[:, 0] * max(table.size, 1) + pairs[:, 1])
-    return np.stack(np.divmod(key, max(table.size, 1)), axis=1)
-
-
-def _in_order(src: Ints, dst: Ints, step: Ints) -> Ints:
-    """Return pairs (before, then) of each connection: what it carries in a step waits for all that it carried in its step before."""
-    line = np.lexsort((step, dst, src))
-    ends = np.stack([src[line], dst[line], step[line]])
-    new = np.append(True, (ends[:, 1:] != ends[:, :-1]).any(axis=0)) if line.size else np.zeros(0, dtype=np.bool_)
-    start = np.flatnonzero(new)
-    size = np.diff(np.append(start, line.size))
-    goes_on = np.append(False, (ends[:2, start[1:]] == ends[:2, start[:-1]]).all(axis=0)) if start.size else new
-    group = np.cumsum(new) - 1
-    then = np.flatnonzero(goes_on[group])
-    earlier = group[then] - 1
-    many = size[earlier]
-    row = np.repeat(then, many)
-    before = start[np.repeat(earlier, many)] + np.arange(row.size) - np.repeat(np.cumsum(many) - many, many)
-    return np.stack([line[before], line[row]], axis=1)
-
-
-def _distinct(values: Ints) -> Ints:
-    """Return the distinct values in order; by sorting, since numpy's own way by hashes takes many times as long for millions."""
-    out: Ints = np.sort(values)
-    first: Ints = out[np.append(True, out[1:] != out[:-1])[: out.size]]
-    return first
-
-
-def _stretches(table: Table) -> tuple[Ints, Ints, int]:
-    """Return each transfer once for every stretch of the tensor that it covers: (row, stretch), and how many stretches there are.
-
-    A stretch is what lies between two places at which any transfer begins or ends.
-    """
-    begin = table["offset"].astype(np.int64)
-    end = begin + np.maximum(table["bytes"], 1)
-    bounds = _distinct(np.concatenate([begin, end]))
-    first = np.searchsorted(bounds, begin)
-    many = np.searchsorted(bounds, end) - first
-    if many.sum() > MOST_STRETCHES:
-        raise InputError(f"{table.size:,} transfers over {bounds.size:,} places", nearest="a smaller group",
-                         rule=f"at most {MOST_STRETCHES:,} are followed one by one")  # fmt: skip
-    row = np.repeat(np.arange(table.size), many)
-    return row, first[row] + np.arange(row.size) - np.repeat(np.cumsum(many) - many, many), int(bounds.size)
 
 
 def run_call(

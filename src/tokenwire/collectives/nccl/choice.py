@@ -89,9 +89,9 @@ def choose(machine: Machine, op: str, size_bytes: int, overrides: Overrides = DE
 
 def check(op: str, size_bytes: int) -> None:
     """Raise ``InputError`` for an operation without a choice, or a size that cannot be."""
-    if op in ("all_to_all", "send", "recv", "barrier"):
+    if op in ("all_to_all", "all_to_allv", "send", "recv", "barrier"):
         raise InputError(f"{op} by nccl", rule="is made of sends and receives: NCCL's tuner has no choice there",
-                         nearest="--algorithm pairwise" if op == "all_to_all" else f"one of {', '.join(OPERATIONS)}")  # fmt: skip
+                         nearest="--algorithm pairwise" if op.startswith("all_to_all") else f"one of {', '.join(OPERATIONS)}")  # fmt: skip
     if op not in OPERATIONS:
         raise unknown("collective", op[:80], OPERATIONS)
     if not 0 <= size_bytes <= 1 << 60:
