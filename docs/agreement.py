@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tests.step import (  # noqa: E402
     test_deepspeed_agreement,
     test_megatron_agreement,
+    test_megatron_latent,
     test_megatron_next_tokens,
     test_torch_ddp,
     test_torchtitan_agreement,
@@ -60,6 +61,7 @@ def cases() -> Iterator[Case]:
     """Yield every plan of the agreement tests."""
     for arch, gpus, options, ranks, training in (
         *test_megatron_agreement.CASES,
+        *test_megatron_latent.CASES,
         *test_megatron_next_tokens.CASES,
     ):
         yield Case(

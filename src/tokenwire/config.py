@@ -96,8 +96,10 @@ def read_section(model: type[S], values: Mapping[str, Any], *, where: str) -> S:
 
 
 def _first_line(error: ValidationError, model: type[BaseModel], where: str) -> InputError:
-    problem = error.errors()[0]
-    path = ".".join(str(part) for part in problem["loc"])
+    # Of a value that may be of several kinds, the kind that got furthest is the one that was meant.
+    problems = [one for one in error.errors() if one["loc"][:1] == error.errors()[0]["loc"][:1]]
+    problem = max(problems, key=lambda one: len(one["loc"]))
+    path = ".".join(str(part) for part in problem["loc"] if not _is_kind(part))
     if problem["type"] == "extra_forbidden":
         known = list(_names(model))
         key = str(problem["loc"][-1])
@@ -111,6 +113,11 @@ def _first_line(error: ValidationError, model: type[BaseModel], where: str) -> I
     # A rule of the whole section names its keys itself.
     whole = "" if isinstance(given, dict) else shown[:80]
     return InputError(f"{path} = {shown[:80]}" if path else whole, where=where, rule=message)
+
+
+def _is_kind(part: str | int) -> bool:
+    # pydantic names the members of a union on the way to a value.
+    return isinstance(part, str) and (part in ("str", "int", "float", "bool") or "[" in part)
 
 
 def _some(known: list[str], most: int = 16) -> str:

@@ -71,6 +71,11 @@ CASES: list[tuple[Architecture, int, dict[str, Any], dict[str, Any], str, str]] 
     # Context parallelism.
     (llama(), 8, {"cp": 8, "cp_comm_type": "a2a"}, {}, "to divide the 4 KV heads", "cp = 4"),
     (llama(window=16), 8, {"cp": 2}, {}, "a window goes with a2a and all_gather only", '"all_gather"'),
+    (llama(), 4, {"cp": 4, "cp_comm_type": ["p2p"]}, {}, "one word a layer: 4, not 1", '["p2p", "p2p", "p2p", "p2p"]'),
+    (llama(), 4, {"cp": 4, "cp_comm_type": ["p2p"] * 4, "mtp_num_layers": 1}, {}, "nothing of the layers of multi-token", '"p2p"'),
+    (llama(), 8, {"fp4": "e2m1"}, {}, "gathered in 4 bits is not predicted", "no fp4"),
+    (llama(), 8, {"fp8_dot_product_attention": True}, {}, "needs training.precision", "= false"),
+    (llama(), 8, {"cp": 2, "fp8_multi_head_attention": True}, {"precision": "fp8"}, "along the sequence is not predicted", "= false"),
     (llama(sinks=True), 8, {"cp": 2, "cp_comm_type": "all_gather"}, {}, "sinks goes with a2a only", '"a2a"'),
     # Experts.
     (llama(experts=E6), 8, {"variable_seq_lengths": True, "pp": 2}, {}, "moe_token_dispatcher_type", "variable_seq_lengths = false"),

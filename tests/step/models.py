@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, Layer, Norm
+from tokenwire.model.architecture import (
+    Architecture,
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Norm,
+)
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
 
 
@@ -28,6 +36,20 @@ def llama(
     return Architecture(
         "llama", "llama", vocabulary, hidden, (dense,) * dense_first + (rest,) * (layers - dense_first), Norm("rms"),
         "rotary", tied_embeddings=tied,
+    )  # fmt: skip
+
+
+def latent(
+    layers: int = 4, q_rank: int | None = 48, experts: Experts | None = None, dense_first: int = 0, tied: bool = False,
+    vocabulary: int = 1000,
+) -> Architecture:  # fmt: skip
+    """Return a DeepSeek-like model: 8 heads of latent attention, q compressed to 48, keys and values to 32 with 16 rotary."""
+    mixer = LatentAttention(8, q_rank, 32, 8, 16, 8)
+    dense = Layer(mixer, FeedForward(128, True))
+    rest = dense if experts is None else Layer(mixer, experts)
+    return Architecture(
+        "deepseek", "deepseek", vocabulary, 64, (dense,) * dense_first + (rest,) * (layers - dense_first), Norm("rms"), "rotary",
+        tied_embeddings=tied,
     )  # fmt: skip
 
 

@@ -92,6 +92,18 @@ def test_exchange_within_and_ring_between() -> None:
     assert _said(step, "cp_p2p", "send")[0] == ("send", "forward", 16, 1024)
 
 
+def test_each_layer_has_its_own_way() -> None:
+    # Four layers, four ways: each says what it would say in a model of its own, a quarter of the calls of four such layers.
+    ways = ("p2p", "a2a", "a2a+p2p", "all_gather")
+    within = {"cp": 4, "hierarchical_context_parallel_sizes": [2, 2]}
+    mixed = plan_of(llama(), 4, {**within, "cp_comm_type": ways})
+    apart = [operations(llama(), plan_of(llama(), 4, {**within, "cp_comm_type": way})) for way in ways]
+    facts = ["op", "group", "phase", "count", "elements", "dtype", "what"]
+    one_layer = pl.concat(apart).filter(parallelism="cp").with_columns(pl.col("count") // 4)
+    assert sorted(operations(llama(), mixed).filter(parallelism="cp").select(facts).rows()) == sorted(one_layer.select(facts).rows())
+    assert "IndexError" in mixed.notes[0]
+
+
 def test_latent_attention_sends_keys_wider_than_values() -> None:
     # 4 heads: keys of 16 + 8, values of 16 numbers a head: 16 tokens · 4 · (24 + 16) = 2,560.
     mixer = LatentAttention(4, None, 32, 16, 8, 16)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from tests.step.models import llama, plan_of
+from tests.step.models import latent, llama, plan_of
 from tests.step.transformer_engine import checkout, load, stand_ins
 from tokenwire.model.architecture import Architecture, Experts, FeedForward
 from tokenwire.plan import Plan
@@ -144,6 +144,8 @@ def _run(engine: Engine, arch: Architecture, plan: Plan, rank: int) -> Counter[t
                     full = config.recompute_granularity == "full"
                     if full and not (config.recompute_method == "block" and start >= (config.recompute_num_layers or 0)):
                         x = again(casts, x)
+                    elif "mla_up_proj" in config.recompute_modules:
+                        x = through(casts[4:])(again(casts[2:4], through(casts[:2])(x)))
                     elif config.recompute_granularity == "selective":
                         x = again(casts[split:], through(casts[:split])(x))
                     else:
@@ -181,7 +183,8 @@ SHARED = Experts(8, 2, 96, shared=FeedForward(64, True))
     [(llama(2), {}, 0), (llama(8), {"pp": 2, "vpp": 2}, 7), (llama(2), FULL, 0), (llama(4), {**FULL, "recompute_num_layers": 2}, 0),
      (llama(4), {**FULL, "recompute_method": "block", "recompute_num_layers": 3}, 0), (llama(8), {"pp": 2, "vpp": 2, **FULL}, 0),
      (llama(2), MLP, 3), (llama(2, experts=SHARED), {**MOE, "moe_grouped_gemm": True}, 0), (llama(2, experts=SHARED), MOE, 0),
-     (llama(2, experts=SHARED), {**MOE, **FULL, "moe_grouped_gemm": True}, 0)],
+     (llama(2, experts=SHARED), {**MOE, **FULL, "moe_grouped_gemm": True}, 0), (latent(2), {}, 0),
+     (latent(2), {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]}, 0)],
 )  # fmt: skip
 def test_every_reduction_agrees(engine: Engine, arch: Architecture, options: dict[str, Any], rank: int) -> None:
     plan = plan_of(arch, 8, options, precision="fp8")

@@ -45,6 +45,10 @@ CASES: list[tuple[Any, int, dict[str, Any], tuple[int, ...], dict[str, Any]]] = 
     (llama(), 8, {"mtp_num_layers": 2, "pp": 4, **SP, "pipeline_model_parallel_layout": "Ett|ttm*2||L", **DO}, (0, 3, 5, 7), {}),
     (llama(tied=True), 8, {"mtp_num_layers": 1, "pp": 4, **SP, "pipeline_model_parallel_layout": "Ett|t|tm|L", **DO}, (0, 3, 5, 7), {}),
     (llama(), 16, {"mtp_num_layers": 1, "pp": 4, "cp": 2, "pipeline_model_parallel_layout": "Ett|tt|m|L"}, (0, 8, 15), {}),
+    # In a stage of their own with virtual stages; on the first rank, which then holds two copies of the embedding.
+    (llama(8), 8, {"mtp_num_layers": 1, "pp": 4, **SP, "pipeline_model_parallel_layout": "Ett|t|t|t|tt|t|m|L"}, (0, 3, 5, 7), {}),
+    (llama(4), 8, {"mtp_num_layers": 1, "pp": 4, "pipeline_model_parallel_layout": "Et|t||t|t||m|L"}, (0, 2, 5, 7), {"global_batch": 16}),
+    (llama(4), 8, {"mtp_num_layers": 2, "pp": 2, "pipeline_model_parallel_layout": "Et|t|ttmm|L", **DO}, (0, 5), {}),
 ]  # fmt: skip
 
 

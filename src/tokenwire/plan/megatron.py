@@ -78,7 +78,7 @@ class MegatronPlan(PlanConfig):
     variable_seq_lengths: bool = False
 
     # Context parallelism
-    cp_comm_type: CpCommType = "p2p"
+    cp_comm_type: CpCommType | tuple[CpCommType, ...] = "p2p"
     hierarchical_context_parallel_sizes: tuple[Positive, ...] | None = None
 
     # Activation recomputation
@@ -92,6 +92,9 @@ class MegatronPlan(PlanConfig):
     fp8_recipe: Literal["delayed", "tensorwise", "mxfp8", "blockwise"] = "delayed"
     fp8_param_gather: bool = False
     reuse_grad_buf_for_mxfp8_param_ag: bool = False
+    fp8_dot_product_attention: bool = False
+    fp8_multi_head_attention: bool = False
+    fp4: Literal["e2m1"] | None = None
     tp_only_amax_red: bool = False
     first_last_layers_bf16: bool = False
     num_layers_at_start_in_bf16: int = Field(default=1, ge=0)
@@ -134,6 +137,19 @@ class MegatronPlan(PlanConfig):
     def expert_tp(self) -> int:
         """Return the size of expert tensor parallelism: ``etp``, or ``tp`` where it is not given."""
         return self.etp if self.etp is not None else self.tp
+
+    def cp_comm_of(self, layer: int) -> CpCommType:
+        """Return how attention of a layer passes the sequence on: ``cp_comm_type``, which may be a list by layer.
+
+        >>> MegatronPlan(cp_comm_type=("p2p", "a2a")).cp_comm_of(1)
+        'a2a'
+        """
+        return self.cp_comm_type if isinstance(self.cp_comm_type, str) else self.cp_comm_type[layer]
+
+    @property
+    def cp_comm_types(self) -> tuple[CpCommType, ...]:
+        """Return the kinds of ``cp_comm_type`` that the layers have, each once."""
+        return (self.cp_comm_type,) if isinstance(self.cp_comm_type, str) else tuple(dict.fromkeys(self.cp_comm_type))
 
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan; see ``megatron_rules`` for what is checked."""

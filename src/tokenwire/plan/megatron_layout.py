@@ -62,7 +62,7 @@ def resolve(config: MegatronPlan, training: TrainingConfig, arch: Architecture, 
 def _hierarchical_context(config: MegatronPlan, dp: int) -> dict[str, tuple[Grid, tuple[str, ...]]]:
     # parallel_state.py, create_hierarchical_groups: the inner level has consecutive ranks of the context group.
     sizes = config.hierarchical_context_parallel_sizes
-    if config.cp == 1 or config.cp_comm_type != "a2a+p2p" or sizes is None:
+    if config.cp == 1 or "a2a+p2p" not in config.cp_comm_types or sizes is None:
         return {}
     grid = Grid((("tp", config.tp), ("cp_a2a", sizes[0]), ("cp_p2p", sizes[1]), ("dp", dp), ("pp", config.pp)))
     return {"cp_a2a": (grid, ("cp_a2a",)), "cp_p2p": (grid, ("cp_p2p",))}
@@ -83,6 +83,8 @@ def as_megatron_runs_it(config: MegatronPlan) -> tuple[MegatronPlan, list[str]]:
     if config.sequence_parallel and config.tp == 1:
         changes["sequence_parallel"] = False
         notes.append("sequence_parallel is turned off: Megatron does so where tp = 1")
+    if config.cp > 1 and not isinstance(config.cp_comm_type, str):
+        notes.append("megatron-core up to 0.16.1 fails with an IndexError on cp_comm_type as a list (NVIDIA/Megatron-LM #3387)")
     if config.pipeline_model_parallel_layout is not None and config.vpp == 1:
         # TransformerConfig.__post_init__ takes the number of virtual stages from the layout.
         with contextlib.suppress(ValueError):

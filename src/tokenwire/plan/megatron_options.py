@@ -104,16 +104,20 @@ def _positions(choice: Choice, arch: Architecture) -> Iterator[Broken]:
 
 
 def _context(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
-    sizes = c.hierarchical_context_parallel_sizes
-    if (c.cp_comm_type == "a2a+p2p" and (sizes is None or len(sizes) != 2)) or (sizes and math.prod(sizes) != c.cp):
+    sizes, kinds = c.hierarchical_context_parallel_sizes, c.cp_comm_types
+    if not isinstance(c.cp_comm_type, str):
+        yield from _by_layer(c, len(arch.layers))
+    if ("a2a+p2p" in kinds and (sizes is None or len(sizes) != 2)) or (sizes and math.prod(sizes) != c.cp):
         halves = next((n, c.cp // n) for n in range(int(c.cp**0.5), 0, -1) if c.cp % n == 0)
         yield Broken("plan", "hierarchical_context_parallel_sizes", f"a2a+p2p needs two sizes whose product is cp = {c.cp}",
                      values=(halves,))  # fmt: skip
         return
-    among = c.cp if c.cp_comm_type == "a2a" else sizes[0] if c.cp_comm_type == "a2a+p2p" and sizes else 1
-    for mixer in dict.fromkeys(layer.mixer for layer in arch.kinds):
+    if not isinstance(c.cp_comm_type, str) and len(c.cp_comm_type) != len(arch.layers):
+        return
+    for mixer, kind in dict.fromkeys((layer.mixer, c.cp_comm_of(index)) for index, layer in enumerate(arch.layers)):
+        among = c.cp if kind == "a2a" else sizes[0] if kind == "a2a+p2p" and sizes else 1
         if isinstance(mixer, Attention):
-            yield from _attention(c, mixer, among)
+            yield from _attention(c, mixer, kind, among)
         elif isinstance(mixer, LatentAttention) and mixer.heads // c.tp % among:
             yield Broken("plan", "cp", f"all_to_all needs its {among} ranks to divide the {mixer.heads // c.tp} heads of a tensor-parallel rank")
         elif isinstance(mixer, DeltaNet):
@@ -122,15 +126,24 @@ def _context(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
             yield from _state_space(c, mixer)
 
 
-def _attention(c: MegatronPlan, mixer: Attention, among: int) -> Iterator[Broken]:
+def _by_layer(c: MegatronPlan, layers: int) -> Iterator[Broken]:
+    said = tuple(c.cp_comm_type)
+    if len(said) != layers:
+        full = (*said[:layers], *said[-1:] * (layers - len(said))) or ("p2p",) * layers
+        yield Broken("plan", "cp_comm_type", f"a list has one word a layer: {layers}, not {len(said)}", values=(full,))
+    elif c.mtp_num_layers:
+        yield Broken("plan", "cp_comm_type", "a list says nothing of the layers of multi-token prediction", values=said[-1:])
+
+
+def _attention(c: MegatronPlan, mixer: Attention, kind: str, among: int) -> Iterator[Broken]:
     heads, kv_heads = mixer.heads // c.tp, max(mixer.kv_heads // c.tp, 1)
     for what, count in (("heads", heads), ("KV heads", kv_heads)):
         if count % among:
             yield Broken("plan", "cp", f"all_to_all needs its {among} ranks to divide the {count} {what} of a tensor-parallel rank",
                          (("plan", "cp_comm_type"),))  # fmt: skip
-    if mixer.window is not None and c.cp_comm_type not in ("a2a", "all_gather"):
+    if mixer.window is not None and kind not in ("a2a", "all_gather"):
         yield Broken("plan", "cp_comm_type", "attention to a window goes with a2a and all_gather only", (("plan", "cp"),), ("all_gather", "a2a"))
-    if mixer.sinks and c.cp_comm_type != "a2a":
+    if mixer.sinks and kind != "a2a":
         yield Broken("plan", "cp_comm_type", "attention with sinks goes with a2a only", (("plan", "cp"),), ("a2a",))
 
 
@@ -162,10 +175,16 @@ def _experts(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
 
 
 def _fp8(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    in_attention = [key for key in ("fp8_dot_product_attention", "fp8_multi_head_attention") if getattr(c, key)]
+    if c.fp4:
+        yield Broken("plan", "fp4", "what is gathered in 4 bits is not predicted: its kernels run on Blackwell only", values=(None,))
     if choice.training.precision != "fp8":
-        if c.fp8_param_gather:
-            yield Broken("plan", "fp8_param_gather", 'needs training.precision = "fp8"')
+        for key in (*in_attention, *(["fp8_param_gather"] if c.fp8_param_gather else [])):
+            yield Broken("plan", key, 'needs training.precision = "fp8"')
         return
+    if in_attention and c.cp > 1:
+        yield Broken("plan", in_attention[0], "what attention in fp8 passes along the sequence is not predicted (without context "
+                     "parallelism it sends nothing)", (("plan", "cp"),))  # fmt: skip
     if c.fp8_param_gather and not c.use_distributed_optimizer:
         yield Broken("plan", "fp8_param_gather", "needs use_distributed_optimizer = true")
     if c.reuse_grad_buf_for_mxfp8_param_ag and not (c.fp8_param_gather and c.fp8_recipe == "mxfp8"):

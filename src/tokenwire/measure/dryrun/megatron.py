@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError, MissingExtra
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
 
@@ -39,7 +39,7 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Any]:
     config = plan.config
     if not isinstance(config, MegatronPlan):
         raise InputError(f"dialect = {config.dialect}", where="[plan]", rule="this dry run is of megatron")
-    _possible(arch, plan, config)
+    _possible(arch, plan.training.precision, config)
     try:
         import torch  # noqa: F401
 
@@ -55,17 +55,15 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Any]:
         return run(arch, plan, rank)
 
 
-def _possible(arch: Architecture, plan: Plan, config: MegatronPlan) -> None:
-    if plan.training.precision == "fp8":
+def _possible(arch: Architecture, precision: str, config: MegatronPlan) -> None:
+    if precision == "fp8":
         raise InputError("precision = fp8", where="[training]", rule="Transformer Engine's layers need an accelerator",
                          nearest='precision = "bf16"')  # fmt: skip
-    apart = any(stage.has_next_tokens and not stage.has_head for stage in plan.stages)
-    if apart and config.vpp > 1:
-        raise InputError(f"vpp = {config.vpp}", where="[plan]", rule="the dry run of multi-token prediction apart from the head "
-                         "has one virtual stage a rank")  # fmt: skip
     for layer in arch.kinds:
-        if not isinstance(layer.mixer, Attention) or not isinstance(layer.feed_forward, (FeedForward, Experts)):
-            raise InputError(f"model {arch.name}", rule="the dry run builds layers of attention and feed-forward only")
+        mixed = isinstance(layer.mixer, (Attention, LatentAttention)) and type(layer.mixer) is type(arch.layers[0].mixer)
+        if not mixed or not isinstance(layer.feed_forward, (FeedForward, Experts)):
+            raise InputError(f"model {arch.name}", rule="the dry run builds layers of one kind of attention with feed-forward; the mixers of "
+                             "state spaces need Triton kernels")  # fmt: skip
     if config.moe_token_dispatcher_type == "flex":
         raise InputError("moe_token_dispatcher_type = flex", where="[plan]", rule="DeepEP's kernels need an accelerator",
                          nearest='moe_token_dispatcher_type = "alltoall"')  # fmt: skip

@@ -1,10 +1,11 @@
-"""Stand-ins for kernels that need an accelerator and say nothing on the wire: attention itself and normalisation."""
+"""Stand-ins for what needs an accelerator and says nothing on the wire: attention itself, normalisation, whole products."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel import ColumnParallelLinear
 
 
 class PlainNorm(torch.nn.Module):
@@ -33,7 +34,45 @@ class CoreAttention(torch.nn.Module):
         self.config = config
 
     def forward(self, query: Any, key: Any, value: Any, *unused: Any, **unused_too: Any) -> torch.Tensor:
-        """Return [s, b, heads·d] for queries [s, b, heads, d] and keys and values [s, b, groups, d]."""
-        s, b = query.shape[:2]
-        mixed = query + key.mean(dim=2, keepdim=True) + value.mean(dim=2, keepdim=True)
+        """Return [s, b, heads·d_v] for queries [s, b, heads, d], keys [s, b, groups, d] and values [s, b, groups, d_v]."""
+        s, b, _, d = query.shape
+        d_v = value.shape[-1]
+        of_keys, of_values = key.mean(dim=2, keepdim=True), value.mean(dim=2, keepdim=True)
+        # Values may be narrower than keys; the rest of the keys counts too, so that all of it has a gradient.
+        mixed = query[..., :d_v] + of_keys[..., :d_v] + of_values
+        if d > d_v:
+            mixed = mixed + (query[..., d_v:] + of_keys[..., d_v:]).mean(dim=-1, keepdim=True)
         return mixed.reshape(s, b, -1)
+
+
+class WholeLinear(torch.nn.Module):
+    """A product that every tensor-parallel rank holds whole, as Transformer Engine's linear layer in its mode "duplicated".
+
+    Its gradient is summed over the tensor-parallel ranks where each saw a part of the sequence (megatron-core
+    extensions/transformer_engine.py, TELinear).
+    """
+
+    def __init__(self, size: int, out: int, *, config: Any, **unused: Any) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(out, size, dtype=config.params_dtype))
+        self.weight.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return the product and no bias."""
+        return torch.nn.functional.linear(x, self.weight), None
+
+
+class NormedColumnParallelLinear(ColumnParallelLinear):
+    """A column-parallel product with the norm of its input inside, its weight first, as TELayerNormColumnParallelLinear."""
+
+    def __init__(self, size: int, out: int, *, config: Any, **rest: Any) -> None:
+        super().__init__(size, out, config=config, **rest)
+        scale = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype))
+        scale.sequence_parallel = config.sequence_parallel
+        others = dict(self._parameters)
+        self._parameters.clear()
+        self._parameters.update({"layer_norm_weight": scale, **others})
+
+    def forward(self, x: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        """Return the product of the scaled input."""
+        return super().forward(x * self._parameters["layer_norm_weight"], *rest, **named)

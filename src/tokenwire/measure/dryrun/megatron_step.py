@@ -7,6 +7,7 @@ get_megatron_optimizer, get_forward_backward_func, finalize_model_grads).
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,12 +17,10 @@ import torch
 
 from tokenwire.measure.dryrun.megatron_calls import Call, Phase, recorder
 from tokenwire.measure.dryrun.megatron_cpu import fake_world, on_cpu, restored_reduction
-from tokenwire.measure.dryrun.megatron_standins import CoreAttention, PlainNorm
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, Layer
+from tokenwire.measure.dryrun.megatron_model import TORCH_DTYPES, stage_model, transformer_config
+from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
-
-_TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
@@ -60,7 +59,7 @@ def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
         config.tp, config.pp, config.vpp if config.vpp > 1 else None, context_parallel_size=config.cp,
         expert_model_parallel_size=config.ep, expert_tensor_parallel_size=plan.etp,
         num_distributed_optimizer_instances=config.num_distributed_optimizer_instances, create_gloo_process_groups=False,
-        get_embedding_ranks=lambda ranks: [ranks[i] for i in plan.embedding_stages or sorted({0, len(ranks) - 1})],
+        get_embedding_ranks=lambda ranks: [ranks[i] for i in plan.embedding_stages or (0,)],
     )  # fmt: skip
     precision = plan.training.precision
     transformer = transformer_config(arch, plan)
@@ -74,13 +73,13 @@ def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
     )  # fmt: skip
     models = []
     for chunk in range(config.vpp):
-        model = _model(arch, plan, transformer, chunk)
+        model = stage_model(arch, plan, transformer, chunk)
         wrapped = Float16Module(transformer, model) if precision != "fp32" else model
         models.append(DistributedDataParallel(transformer, ddp, wrapped, disable_bucketing=chunk > 0))
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
             optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision == "bf16",
-            fp16=precision == "fp16", params_dtype=_TORCH[precision], clip_grad=0.0,
+            fp16=precision == "fp16", params_dtype=TORCH_DTYPES[precision], clip_grad=0.0,
             use_distributed_optimizer=config.use_distributed_optimizer, log_num_zeros_in_grad=config.log_num_zeros_in_grad,
             initial_loss_scale=1.0, overlap_param_gather=config.overlap_param_gather,
         ),
@@ -159,9 +158,9 @@ def _known_shapes(function: Callable[..., Any], arch: Architecture, plan: Plan, 
     # What would be received is not there: the shape is that of every stage, or wider after multi-token prediction.
     parts = plan.cp * (plan.tp if plan.sequence_parallel else 1)
     shape = [plan.training.sequence_length // parts, plan.training.micro_batch, arch.hidden_size]
-    further = next((stage.index for stage in plan.stages if stage.has_next_tokens), plan.pp)
     wide = [shape[0] * (1 + (plan.config.mtp_num_layers or 0)), *shape[1:]]  # type: ignore[attr-defined]
-    here = plan.stage_of(torch.distributed.get_rank())
+    further = next((stage.index for stage in plan.stages if stage.has_next_tokens), plan.pp) + (plan.vpp - 1) * plan.pp
+    forwards, backwards = _received(plan)
 
     def known(communicator: Any, send_next: Any, send_prev: Any, recv_prev: Any, recv_next: Any) -> Any:
         # In the order in which Megatron lists them.
@@ -169,118 +168,22 @@ def _known_shapes(function: Callable[..., Any], arch: Architecture, plan: Plan, 
                  (recv_next, "backward"))  # fmt: skip
         phase.coming.extend(name for wanted, name in asked if wanted)
         function(communicator, send_next, send_prev, recv_prev, recv_next)
-        return wide if here > further else shape, wide if here >= further else shape
+        before = wide if recv_prev and next(forwards) > further else shape
+        return before, wide if recv_next and next(backwards) >= further else shape
 
     return known
 
 
-def transformer_config(arch: Architecture, plan: Plan) -> Any:
-    """Return Megatron's TransformerConfig for the model and plan. Raises ``InputError`` for what it has no words for."""
-    from megatron.core.transformer import TransformerConfig
+def _received(plan: Plan) -> tuple[Iterator[int], Iterator[int]]:
+    """Return the virtual stages that receive activations, and those that receive gradients, in the order in which they do."""
+    from megatron.core.pipeline_parallel import schedules
 
-    config = plan.config
-    assert isinstance(config, MegatronPlan)
-    mixer, feed = arch.layers[0].mixer, arch.layers[0].feed_forward
-    assert isinstance(mixer, Attention)
-    experts = [layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, Experts)]
-    dense = [layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, FeedForward)]
-    gated = (dense or experts)[0].gated
-    bias = mixer.output_bias or any(f.bias for f in dense)
-    precision = _TORCH[plan.training.precision]
-    more: dict[str, Any] = {"moe_token_dispatcher_type": "alltoall"}
-    if experts:
-        x = experts[0]
-        more = {
-            "num_moe_experts": x.count, "moe_router_topk": x.active, "moe_ffn_hidden_size": x.width,
-            "moe_token_dispatcher_type": config.moe_token_dispatcher_type,
-            "moe_router_load_balancing_type": config.moe_router_load_balancing_type,
-            "moe_aux_loss_coeff": config.moe_aux_loss_coeff, "moe_z_loss_coeff": config.moe_z_loss_coeff,
-            "moe_router_dtype": config.moe_router_dtype, "moe_router_pre_softmax": x.active == 1,
-            "moe_router_num_groups": config.moe_router_num_groups, "moe_router_group_topk": config.moe_router_group_topk,
-            "moe_router_enable_expert_bias": config.moe_router_enable_expert_bias,
-            "moe_router_score_function": "sigmoid" if config.moe_router_enable_expert_bias else "softmax",
-            "moe_expert_capacity_factor": config.moe_expert_capacity_factor,
-            "moe_pad_expert_input_to_capacity": config.moe_pad_expert_input_to_capacity,
-            "moe_shared_expert_intermediate_size": x.shared.width if x.shared else None,
-        }  # fmt: skip
-    del feed
-    return TransformerConfig(
-        num_layers=len(arch.layers), hidden_size=arch.hidden_size, num_attention_heads=mixer.heads,
-        num_query_groups=mixer.kv_heads, kv_channels=mixer.head_dim,
-        ffn_hidden_size=(dense[0].width if dense else experts[0].width), gated_linear_unit=gated,
-        activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu,
-        add_bias_linear=bias, add_qkv_bias=mixer.qkv_bias and not bias, bias_activation_fusion=False,
-        normalization="RMSNorm" if arch.norm.kind == "rms" else "LayerNorm", qk_layernorm=mixer.qk_norm != "none",
-        tensor_model_parallel_size=config.tp, pipeline_model_parallel_size=config.pp,
-        virtual_pipeline_model_parallel_size=config.vpp if config.vpp > 1 else None, context_parallel_size=config.cp,
-        expert_model_parallel_size=config.ep, expert_tensor_parallel_size=plan.etp,
-        sequence_parallel=plan.sequence_parallel, params_dtype=precision,
-        pipeline_dtype=precision, bf16=precision is torch.bfloat16, fp16=precision is torch.float16,
-        use_cpu_initialization=True, perform_initialization=False, gradient_accumulation_fusion=False,
-        hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, masked_softmax_fusion=False,
-        persist_layer_norm=False, apply_rope_fusion=False, batch_p2p_sync=False,
-        cross_entropy_loss_fusion=config.cross_entropy_loss_fusion, cross_entropy_fusion_impl=config.cross_entropy_fusion_impl,
-        num_layers_in_first_pipeline_stage=config.decoder_first_pipeline_num_layers,
-        num_layers_in_last_pipeline_stage=config.decoder_last_pipeline_num_layers,
-        account_for_embedding_in_pipeline_split=config.account_for_embedding_in_pipeline_split,
-        account_for_loss_in_pipeline_split=config.account_for_loss_in_pipeline_split,
-        pipeline_model_parallel_layout=_layout(config),
-        microbatch_group_size_per_vp_stage=config.microbatch_group_size_per_vp_stage,
-        variable_seq_lengths=config.variable_seq_lengths, recompute_granularity=config.recompute_granularity,
-        recompute_method=config.recompute_method, recompute_num_layers=config.recompute_num_layers,
-        recompute_modules=list(config.recompute_modules), distribute_saved_activations=config.distribute_saved_activations,
-        calculate_per_token_loss=config.calculate_per_token_loss, mtp_num_layers=config.mtp_num_layers, **more,
-    )  # fmt: skip
-
-
-def _layout(config: MegatronPlan) -> str | list[list[str]] | None:
-    said = config.pipeline_model_parallel_layout
-    return said if said is None or isinstance(said, str) else [list(row) for row in said]
-
-
-def _model(arch: Architecture, plan: Plan, transformer: Any, chunk: int) -> Any:
-    from megatron.core import parallel_state
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
-
-    stage = parallel_state.get_pipeline_model_parallel_rank()
-    specs = [_layer_spec(arch.layers[index], transformer) for index in plan.stages[stage].chunks[chunk]]
-    virtual = chunk if plan.vpp > 1 else None
-    last = specs[-1] if specs else _layer_spec(arch.layers[-1], transformer)
-    return GPTModel(
-        transformer, TransformerBlockSubmodules(layer_specs=specs, layer_norm=PlainNorm), plan.vocabulary_size,
-        arch.max_positions if arch.positions == "learned" else plan.training.sequence_length,
-        pre_process=stage == 0 and chunk == 0, post_process=stage == plan.pp - 1 and chunk == plan.vpp - 1,
-        share_embeddings_and_output_weights=arch.tied_embeddings,
-        position_embedding_type={"learned": "learned_absolute", "rotary": "rope"}.get(arch.positions, "none"),
-        vp_stage=virtual, mtp_block_spec=_next_token_spec(last, transformer, virtual),
-    )  # fmt: skip
-
-
-def _layer_spec(layer: Layer, transformer: Any) -> Any:
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-
-    experts = layer.feed_forward.count if isinstance(layer.feed_forward, Experts) else None
-    qk_norm = transformer.qk_layernorm
-    spec = get_gpt_layer_local_spec(experts, False, qk_layernorm=qk_norm, normalization=transformer.normalization)
-    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = PlainNorm
-    attention = spec.submodules.self_attention.submodules
-    attention.core_attention = CoreAttention
-    if qk_norm:
-        attention.q_layernorm = attention.k_layernorm = PlainNorm
-    return spec
-
-
-def _next_token_spec(layer: Any, transformer: Any, virtual: int | None) -> Any:
-    from megatron.core.models.backends import LocalSpecProvider
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec_for_backend
-
-    if transformer.mtp_num_layers is None:
-        return None
-    block = get_gpt_mtp_block_spec_for_backend(transformer, layer, LocalSpecProvider(), vp_stage=virtual)
-    for spec in block.layer_specs if block is not None else ():
-        spec.submodules.enorm = spec.submodules.hnorm = spec.submodules.layer_norm = PlainNorm
-    return block
+    here, p, v = plan.stage_of(torch.distributed.get_rank()), plan.pp, plan.vpp
+    group = plan.config.microbatch_group_size_per_vp_stage or p  # type: ignore[attr-defined]
+    chunks = [chunk for _, chunk in schedules.get_schedule_table(plan.micro_batches, v, group)]
+    forwards = [chunk * p + here for chunk in chunks if chunk or here]
+    backwards = [(v - 1 - chunk) * p + here for chunk in chunks if chunk or here < p - 1]
+    return itertools.cycle(forwards), itertools.cycle(backwards)
 
 
 def _data(plan: Plan) -> Iterator[torch.Tensor]:

@@ -131,7 +131,10 @@ def _checkpointed(z: Sizes, stage: Stage) -> Iterator[list[Module]]:
                 yield [x for index in layers[start : start + size] for x in modules(z, z.arch.layers[index])]
     elif config.recompute_granularity == "selective":
         for index in stage.layers:
-            feed, chosen = z.arch.layers[index].feed_forward, config.recompute_modules
+            layer, chosen = z.arch.layers[index], config.recompute_modules
+            feed = layer.feed_forward
+            if isinstance(layer.mixer, LatentAttention) and "mla_up_proj" in chosen:
+                yield [Module(1), Module(1)]
             all_of_it = "moe" in chosen if isinstance(feed, Experts) else "mlp" in chosen
             if feed is not None and all_of_it:
                 yield _feed_modules(z, feed)

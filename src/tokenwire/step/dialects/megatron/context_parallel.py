@@ -12,7 +12,7 @@ whatever sums them. Up to 2.14 a2a+p2p exchanged the output once more in the bac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Attention, LatentAttention, StateSpace
@@ -37,14 +37,13 @@ class _Widths:
 
 
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
-    """Yield the rows of a stage for the plan's ``cp_comm_type``, and those of its state spaces."""
+    """Yield the rows of a stage for the ``cp_comm_type`` of each layer, and those of its state spaces."""
     if sizes.plan.cp == 1:
         return
-    said = _BY_TYPE[sizes.config.cp_comm_type]
-    layers = Counter(w for w in (_widths(sizes, index) for index in stage.layers) if w)
-    again = Counter(w for w in (_widths(sizes, index) for index in recomputed_attention_layers(sizes, stage)) if w)
-    for widths, count in layers.items():
-        yield from _with_those_again(said(sizes, stage, widths, count), count, again[widths])
+    layers = _attention_layers(sizes, stage.layers)
+    again = _attention_layers(sizes, recomputed_attention_layers(sizes, stage))
+    for (kind, widths), count in layers.items():
+        yield from _with_those_again(_BY_TYPE[kind](sizes, stage, widths, count), count, again[kind, widths])
     spaces = Counter(m for m in (sizes.arch.layers[index].mixer for index in stage.layers) if isinstance(m, StateSpace))
     run_again = Counter(sizes.arch.layers[index].mixer for index in recomputed_layers(sizes, stage))
     for mixer, count in spaces.items():
@@ -56,6 +55,11 @@ def _with_those_again(rows: Iterator[Operation], layers: int, again: int) -> Ite
         yield row
         if row.phase == "forward" and again:
             yield replace(row, phase="backward", count=row.count // layers * again, what=f"{row.what}, recomputed", layers=again)
+
+
+def _attention_layers(z: Sizes, layers: Iterable[int]) -> Counter[tuple[str, _Widths]]:
+    sized = ((index, _widths(z, index)) for index in layers)
+    return Counter((z.config.cp_comm_of(index), widths) for index, widths in sized if widths)
 
 
 def _widths(z: Sizes, index: int) -> _Widths | None:

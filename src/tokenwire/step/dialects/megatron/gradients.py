@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tokenwire.model.architecture import Experts, Tensor
+from tokenwire.model.architecture import Experts, LatentAttention, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
@@ -223,9 +223,9 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
 def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
     if tensor.split_dim is not None or tensor.part in ("experts", "embedding", "position"):
         return False
-    if tensor.name.rsplit(".", 2)[-2] in ("q_norm", "k_norm"):
-        return True
-    return z.sequence_parallel
+    # Norms of queries and keys are told by their names, which those inside the projections of latent attention have not.
+    latent = tensor.layer is not None and isinstance(z.arch.layers[tensor.layer].mixer, LatentAttention)
+    return z.sequence_parallel or (not latent and tensor.name.rsplit(".", 2)[-2] in ("q_norm", "k_norm"))
 
 
 def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:

@@ -131,6 +131,8 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: boo
     inputs = ((f"compressed {what}", symbol, width) for what, (symbol, width) in
               (("queries", queries), ("keys and values", ("kv", mixer.kv_lora_rank))))  # fmt: skip
     m, source = z.plan.micro_batches, "megatron-core transformer/multi_latent_attention.py get_query_key_value_tensors"
+    alone = z.config.recompute_granularity == "selective" and "mla_up_proj" in z.config.recompute_modules
+    ups_again = layers if alone else again
 
     def row(op: Op, phase: Phase, times: int, what: str, symbol: str, width: int, why: str) -> Operation:
         return z.row(
@@ -152,7 +154,7 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: boo
         yield from gather("forward", layers, what, symbol, width, needs, "rows")
         yield from gather("backward", layers, f"{what} again", symbol, width, "the weight gradient needs all of it", "columns")
         yield row("reduce_scatter", "backward", layers, f"gradient of {what}", symbol, width, "the mirror of the all_gather")
-        yield from gather("backward", again, f"{what}, recomputed", symbol, width, needs, "rows")
+        yield from gather("backward", ups_again, f"{what}, recomputed", symbol, width, needs, "rows")
     h, d = z.arch.hidden_size, mixer.qk_rope_head_dim
     if not z.sequence_parallel:
         yield row("all_reduce", "forward", layers, f"{name} output", "h", h, "each rank has a partial sum")
