@@ -31,7 +31,8 @@ WORLDS = {("gpt3_15b_8t_release_sm_gb200", ""): 128, ("gpt3_15b_8t_release", "")
           ("deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release", ""): 32}  # fmt: skip
 """GPUs of release cases, which no recipe says, by case and GPU: those whose share of the optimizer's state is nearest to what is
 allocated in the case's first H100 row (GB200 where it is named): that row is no test of what is allocated, the others are."""
-ANOTHER = {("gpt3_15b_8t_release_sm_gb200", "lts_dgx_a100"): "its bytes and seconds are those of gpt3_15b_8t_release_sm, which has another plan",
+ANOTHER = {("gpt3_15b_8t_release_sm_gb200", "lts_dgx_a100"): "its file is a copy of gpt3_15b_8t_release_sm's, which has another plan",
+           ("gpt3_15b_8t_release_sm_gb200", "dev_dgx_h100"): "its file is a copy of gpt3_15b_8t_release_sm's, which has another plan",
            ("hybrid_mr_mcore_te_tp1_pp1_cp1_dgx_a100_1N8G", "lts_dgx_a100"): "recorded before May 2025, when the case had 12 layers of 512"}
 """Rows that were measured with other arguments than they have, by the history of their files: why."""
 BERT = {"vocab-size": 28_996}

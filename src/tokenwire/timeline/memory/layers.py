@@ -118,7 +118,10 @@ def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
     how = frame.software.attention
     if how == "unfused":
         scores = b * heads // t * (s // frame.plan.cp) * s
-        yield saved(frame, "core", "softmax of the scores", "b·a/t·s/c·s·e", scores * e, KORTHIKANTI, a=heads)
+        # The fallback of the fused softmax makes it in fp32 (megatron-core 0.16.1, fusions/fused_softmax.py, forward_torch_softmax).
+        wide = frame.software.transformer_impl == "local" and not frame.software.masked_softmax_fusion
+        z = max(e, 4) if wide else e
+        yield saved(frame, "core", "softmax of the scores", "b·a/t·s/c·s·z", scores * z, KORTHIKANTI, a=heads, z=z)
         if frame.software.attention_dropout:
             yield saved(frame, "core", "dropout of the scores: mask and result", "b·a/t·s/c·s·(1+e)", scores * (1 + e), KORTHIKANTI, a=heads)
         return

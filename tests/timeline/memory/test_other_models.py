@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tokenwire.model import ModelConfig, architecture
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory import Software, memory
@@ -63,3 +65,10 @@ def test_megatron_fsdp_cuts_weights_and_gradients_too() -> None:
     # Two layers of 872 and what stands outside of layers: embedding 1024, positions 128.
     assert gathered["parameters of a layer, gathered, and of the next"] == 2 * 2 * 872
     assert gathered["parameters of embedding and head, gathered"] == 2 * (1024 + 128)
+
+
+@pytest.mark.parametrize(("fused", "each"), [(True, 2), (False, 4)])
+def test_a_softmax_that_is_not_fused_is_kept_in_fp32(fused: bool, each: int) -> None:
+    stage = found(Software(gpu="A100", transformer_impl="local", masked_softmax_fusion=fused))
+    # 2 sequences, 2 heads, 4 by 4.
+    assert next(p.size for p in stage.parts if p.what.startswith("softmax of the scores")) == 2 * 2 * 4 * 4 * each
