@@ -79,7 +79,7 @@ def _on_links(
     op: str, topology: str | None, algorithm: str | None, ranks: int | None, size: str | None, matrix: str | None, link: str | None,
     latency: str | None, chunks: int | None, transfers: bool, json: bool, csv: str | None, parquet: str | None, foreign: dict[str, object | None],
 ) -> None:  # fmt: skip
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_table
     from tokenwire.collectives import reading
     from tokenwire.report.rooms.collective import check_topology
     from tokenwire.report.terminal import folded
@@ -88,13 +88,11 @@ def _on_links(
     _refuse(foreign, "is for a cluster", "--topology dgx-h100-superpod")
     asked = reading.read(op, algorithm, ranks, size, topology or "switch", link or "400 Gb/s", latency or "500 ns",
                          1 if chunks is None else chunks, matrix)  # fmt: skip
-    if csv or parquet:
-        write_table(reading.transfer_frame(asked), csv=csv, parquet=parquet)
+    if answered(
+        lambda: reading.transfer_frame(asked), lambda: reading.facts(asked, with_transfers=transfers), json=json, csv=csv, parquet=parquet
+    ):  # fmt: skip
         return
     facts = reading.facts(asked, with_transfers=transfers)
-    if json:
-        print_json(facts)
-        return
     rows, right = reading.rows(facts)
     print_table(rows, ["what", "value"], right=right, title=facts["name"])
     print(folded(facts["derivation"]))
@@ -112,7 +110,7 @@ def _on_a_cluster(
     op: str, topology: str | None, algorithm: str | None, ranks: int | None, sizes: str | None, link: str | None, dtype: str, env: list[str],
     sharp: bool, plot: str | None, json: bool, csv: str | None, parquet: str | None, foreign: dict[str, object | None],
 ) -> None:  # fmt: skip
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.collectives.reading import DEFAULT_RANKS, DEFAULT_SIZE
     from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import collective as room
@@ -124,10 +122,7 @@ def _on_a_cluster(
     asked = room.read(op, topology, algorithm, DEFAULT_RANKS if ranks is None else ranks, sizes or DEFAULT_SIZE, link, dtype, env, sharp)
     if plot:
         write_plot(room.chart(asked), plot)
-    if write_table(room.frame(asked), csv=csv, parquet=parquet):
-        return
-    if json:
-        print_json(room.facts(asked))
+    if answered(lambda: room.frame(asked), lambda: room.facts(asked), json=json, csv=csv, parquet=parquet):
         return
     for part in room.picture(asked):
         console().print(part)

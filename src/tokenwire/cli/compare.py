@@ -26,7 +26,7 @@ def compare(
     Example: tokenwire compare tokenizers --text commedia.txt --plot words.html
     """
     from tokenwire.cli.options import read_journey, with_text
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.report.comparison import check_ending, check_name, picture, write_plot
     from tokenwire.report.comparison import compare as compared
     from tokenwire.report.terminal import console
@@ -39,9 +39,6 @@ def compare(
     result = compared(what, read, gpus if gpus is not None else 8)
     if plot:
         write_plot(result.chart, plot)
-    written = write_table(result.frame, csv=csv, parquet=parquet)
-    if json:
-        print_json(result)
-    elif not written:
+    if not answered(lambda: result.frame, lambda: result, json=json, csv=csv, parquet=parquet):
         for part in picture(result):
             console().print(part)

@@ -34,22 +34,19 @@ def dryrun(
     Exit status 1 where prediction and recording differ.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.measure.dryrun.function import is_function, run_function
     from tokenwire.report.rooms.dryrun import compared, comparison_facts, show_calls, show_comparison
 
     if is_function(source):
         chosen = (rank or [0])[0]
         calls = run_function(str(source), chosen, world, ranks_per_node)
-        if json:
-            print_json({"rank": chosen, "world": world, "calls": calls.to_dicts()})
-        elif not write_table(calls, csv=csv, parquet=parquet):
+        facts = {"rank": chosen, "world": world, "calls": calls.to_dicts()}
+        if not answered(lambda: calls, lambda: facts, json=json, csv=csv, parquet=parquet):
             show_calls(calls, chosen, world)
         return
     table = compared(read_journey(source, sets), rank)
-    if json:
-        print_json(comparison_facts(table))
-    elif not write_table(table, csv=csv, parquet=parquet):
+    if not answered(lambda: table, lambda: comparison_facts(table), json=json, csv=csv, parquet=parquet):
         show_comparison(table)
     if not table["equal"].all():
         raise typer.Exit(1)

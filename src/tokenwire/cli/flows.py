@@ -47,7 +47,7 @@ def flows(
     from dataclasses import replace
 
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_table
     from tokenwire.errors import InputError
     from tokenwire.flows import reading_flows, reading_late, stepwise, traffic
     from tokenwire.report.charts import flows as charts
@@ -68,11 +68,7 @@ def flows(
         runs = reading_mix.mix(shared, start or [], fail or [], only or [])
         if plot:
             write_plot(charts.jobs(reading_mix.mix_facts(runs)), plot)
-        if csv or parquet:
-            write_table(reading_mix.mix_table(runs), csv=csv, parquet=parquet)
-        elif json:
-            print_json(reading_mix.mix_facts(runs))
-        else:
+        if not answered(lambda: reading_mix.mix_table(runs), lambda: reading_mix.mix_facts(runs), json=json, csv=csv, parquet=parquet):
             for title, columns, right, rows in reading_mix.mix_tables(runs, shared.fabric.name):
                 print_table(rows, columns, right=right, title=title)
         return
@@ -85,13 +81,10 @@ def flows(
         facts = stepwise.late_facts(failing, ranks, only or [])
         if plot:
             write_plot(charts.late(facts, ranks), plot)
-        if csv or parquet:
-            import polars as pl
-
-            write_table(pl.DataFrame(facts), csv=csv, parquet=parquet)
-        elif json:
-            print_json({"late": [{"rank": rank, "seconds": seconds} for rank, seconds in ranks.items()], "kinds": facts})
-        else:
+        late_named = [{"rank": rank, "seconds": seconds} for rank, seconds in ranks.items()]
+        if not answered(
+            lambda: reading_late.late_frame(facts), lambda: {"late": late_named, "kinds": facts}, json=json, csv=csv, parquet=parquet
+        ):  # fmt: skip
             title, columns, right, lines = reading_late.late_table(facts, ranks)
             print_table(lines, columns, right=right, title=title)
         return
@@ -100,21 +93,16 @@ def flows(
         if plot:
             first, *below = charts.over_time(reading_late.over_time_facts(recorded))
             write_plot(first, plot, *below)
-        if csv or parquet:
-            write_table(reading_late.over_time_table(recorded), csv=csv, parquet=parquet)
-        elif json:
-            print_json({"kinds": reading_late.over_time_facts(recorded)})
-        else:
+        if not answered(
+            lambda: reading_late.over_time_table(recorded), lambda: {"kinds": reading_late.over_time_facts(recorded)},
+            json=json, csv=csv, parquet=parquet,
+        ):  # fmt: skip
             for title, columns, right, lines in reading_late.over_time_tables(recorded):
                 print_table(lines, columns, right=right, title=title)
         return
     asked = reading_flows.flows(found, fail or [], only or [], seeds)
     if plot:
         write_drawings(plot, "Flows of one step", charts.drawings(asked))
-    if csv or parquet:
-        write_table(asked.table, csv=csv, parquet=parquet)
-    elif json:
-        print_json(asked.facts)
-    else:
+    if not answered(lambda: asked.table, lambda: asked.facts, json=json, csv=csv, parquet=parquet):
         for title, columns, right, rows in reading_flows.tables(asked):
             print_table(rows, columns, right=right, title=title)

@@ -44,7 +44,7 @@ def measure(
 
     Exit status 1 where a rank's bytes are off by more than 0.1 %.
     """
-    from tokenwire.cli.output import print_json, print_table, progress, write_table
+    from tokenwire.cli.output import answered, print_json, print_table, progress
     from tokenwire.measure.calibrate import read_calibration
     from tokenwire.measure.compare import Settings
     from tokenwire.measure.hosts import NetworkConfig
@@ -87,10 +87,7 @@ def measure(
         write_page(result, report)
     if plot:
         write_drawings(plot, result.said, pictures(result))
-    written = write_table(result.pairs, csv=csv, parquet=parquet)
-    if json:
-        print_json(result)
-    elif not written:
+    if not answered(lambda: result.pairs, lambda: result, json=json, csv=csv, parquet=parquet):
         show_measurement(result)
     if not result.verdict()["payload_within_aim"]:
         raise typer.Exit(1)

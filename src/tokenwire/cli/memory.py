@@ -35,7 +35,7 @@ def memory(
     --csv and --parquet write one row a part.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import memory as room
     from tokenwire.report.terminal import console, folded
@@ -46,11 +46,9 @@ def memory(
     found = room.found(read_journey(journey, sets), option, gpu, parse_share(reserve))
     if plot:
         write_plot(room.chart(found), plot)
-    if write_table(found.memory.table(), csv=csv, parquet=parquet):
+    if answered(found.memory.table, lambda: room.facts(found), json=json, csv=csv, parquet=parquet):
         return
-    if json:
-        print_json(room.facts(found))
-    elif explain is not None:
+    if explain is not None:
         for line in room.derivations(found, explain):
             console().print(folded(line))
     else:

@@ -35,7 +35,7 @@ def model(
     --csv and --parquet write one row a tensor: name, part, layer, shape, elements, split, split_dim.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.formats.model_source import journey_overrides
     from tokenwire.model.words import tensor_table
     from tokenwire.report.rooms.model import facts, picture
@@ -44,8 +44,6 @@ def model(
     file, overrides = journey_overrides(source)
     journey = read_journey(file, [*overrides, *(sets or [])])
     described = journey.model()
-    if (csv or parquet) and write_table(tensor_table(described.architecture), csv=csv, parquet=parquet):
-        return
     if sequence_length is None and not overrides:
         sequence_length = journey.config.training.sequence_length
     found = facts(described, sequence_length=sequence_length, tensors=tensors)
@@ -53,8 +51,6 @@ def model(
         from tokenwire.report.plots import write_scene
 
         write_scene("model", journey, plot)
-    if json:
-        print_json(found)
-    else:
+    if not answered(lambda: tensor_table(described.architecture), lambda: found, json=json, csv=csv, parquet=parquet):
         for part in picture(found):
             console().print(part)

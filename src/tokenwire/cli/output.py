@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.errors import InputError
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -48,6 +50,21 @@ def write_table(frame: pl.DataFrame, *, csv: str | None = None, parquet: str | N
         with whole_or_nothing(parquet) as file:
             frame.write_parquet(file)
     return bool(csv or parquet)
+
+
+def answered(
+    table: Callable[[], pl.DataFrame], facts: Callable[[], Any], *, json: bool, csv: str | None = None, parquet: str | None = None
+) -> bool:  # fmt: skip
+    """Write the table to the files that were asked for, and print the facts as JSON if that was; return whether anything was.
+
+    What was not asked for is not worked out. Raises ``InputError`` where CSV and JSON would both go to standard output.
+    """
+    if json and csv == "-":
+        raise InputError("--csv - --json", rule="are two things on standard output", nearest="--csv FILE --json")
+    written = bool(csv or parquet) and write_table(table(), csv=csv, parquet=parquet)
+    if json:
+        print_json(facts())
+    return written or json
 
 
 def progress() -> Callable[[str], None] | None:

@@ -23,7 +23,7 @@ def plan(
     Example: tokenwire plan --set plan.tp=4 --set plan.pp=1 --rank 5
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_json, print_table
     from tokenwire.plan import holdings
     from tokenwire.plan import tables as words
 
@@ -35,10 +35,8 @@ def plan(
         write_scene("plan", trip, plot)
     if rank is not None or csv or parquet:
         held = holdings(trip.model().architecture, resolved, rank or 0)
-        if write_table(held, csv=csv, parquet=parquet):
-            return
-        if json:
-            print_json({**words.rank_facts(resolved, rank or 0), "holds": held.to_dicts()})
+        facts = {**words.rank_facts(resolved, rank or 0), "holds": held.to_dicts()}
+        if answered(lambda: held, lambda: facts, json=json, csv=csv, parquet=parquet):
             return
         for title, head, rows, right in words.rank_tables(resolved, rank or 0, held):
             print_table(rows, head, right=right, title=title)

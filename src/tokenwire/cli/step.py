@@ -37,7 +37,7 @@ def step(
     Sizes are of the full tensor of one call: what all_gather puts out, what reduce_scatter takes in.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_table
     from tokenwire.errors import InputError
     from tokenwire.report.terminal import folded
     from tokenwire.step import explain as words
@@ -60,11 +60,9 @@ def step(
     if explain is not None:
         numbered = words.of_group(numbered, explain)
     rows = numbered.drop("row")
-    if write_table(rows, csv=csv, parquet=parquet):
+    if answered(lambda: rows, lambda: words.as_json(rows), json=json, csv=csv, parquet=parquet):
         return
-    if json:
-        print_json(words.as_json(rows))
-    elif explain is not None:
+    if explain is not None:
         for paragraph in words.derivations(rows, numbered["row"].to_list()):
             print(folded(paragraph), end="\n\n")
     elif rows.is_empty():
@@ -77,14 +75,11 @@ def step(
 
 
 def _routing(trip: "Journey", seed: int, skew: float, *, json: bool, csv: str | None, parquet: str | None) -> None:
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_table
     from tokenwire.step.routing import of_plan, words
 
     routed = of_plan(trip.model().architecture, trip.plan(), trip.config.cluster.facts.gpus_per_node, seed=seed, skew=skew)
-    if write_table(routed.table(), csv=csv, parquet=parquet):
-        return
-    if json:
-        print_json({"routing": routed.as_dict()})
+    if answered(routed.table, lambda: {"routing": routed.as_dict()}, json=json, csv=csv, parquet=parquet):
         return
     print_table(words.copies_rows(routed), words.COPIES_HEAD, right=words.COPIES_HEAD[1:], title=words.title(routed))
     print_table(words.volume_rows(routed), words.ROWS_HEAD, right=words.ROWS_HEAD[1:])

@@ -41,7 +41,7 @@ def time(
     --csv and --parquet write the stages, with --wire the kinds of bursts.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.report.rooms import time_wire
     from tokenwire.report.rooms.time import facts, show, timed, write_trace
     from tokenwire.report.rooms.time_plot import write_plot
@@ -53,11 +53,12 @@ def time(
     if plot:
         write_plot(found, plot)
     seen = time_wire.on_wire(found, walk) if wire else ()
-    if csv or parquet:
-        write_table(time_wire.bursts(seen) if wire else found.table(), csv=csv, parquet=parquet)
-    elif json:
-        print_json(facts(found, walk) | ({"wire": time_wire.facts(seen)} if wire else {}))
-    elif wire:
+    if answered(
+        lambda: time_wire.bursts(seen) if wire else found.table(),
+        lambda: facts(found, walk) | ({"wire": time_wire.facts(seen)} if wire else {}), json=json, csv=csv, parquet=parquet,
+    ):  # fmt: skip
+        return
+    if wire:
         time_wire.show(seen)
     else:
         show(found, walk)

@@ -27,7 +27,7 @@ def tokens(
     --plot draws how long the tokens of the whole text are, and into how many its words are cut.
     """
     from tokenwire.cli.options import journey_or_text, read_journey, with_text
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.report.charts.tokens import charts
     from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms.tokens import facts, picture, save_tokenizer, table_of
@@ -44,10 +44,6 @@ def tokens(
     if plot:
         lengths, pieces = charts(read)
         write_plot(lengths, plot, pieces)
-    if write_table(table_of(read, verse), csv=csv, parquet=parquet):
-        return
-    if json:
-        print_json(facts(read, verse))
-    else:
+    if not answered(lambda: table_of(read, verse), lambda: facts(read, verse), json=json, csv=csv, parquet=parquet):
         for piece in picture(facts(read, verse)):
             console().print(piece)

@@ -36,7 +36,7 @@ def traffic(
     every link. With --job the fabric is that of the first journey, with nodes enough for all jobs.
     """
     from tokenwire.cli.options import read_journey
-    from tokenwire.cli.output import print_json, print_table, write_table
+    from tokenwire.cli.output import answered, print_table
     from tokenwire.flows import heat_plot, reading, reading_jobs, traffic
     from tokenwire.flows.heat import heat as heat_facts
     from tokenwire.report.drawn import check_ending, write_drawings
@@ -54,11 +54,8 @@ def traffic(
         if plot:
             title = f"{len(walks)} jobs on {shared.fabric.name}"
             write_drawings(plot, title, [(heat_plot.svg(shared.fabric, shared.link_bytes.sum(axis=0), title), "")])
-        if csv or parquet:
-            write_table(shared.links, csv=csv, parquet=parquet)
-        elif json:
-            print_json(reading_jobs.jobs_facts(shared, links=links))
-        else:
+        facts = reading_jobs.jobs_facts
+        if not answered(lambda: shared.links, lambda: facts(shared, links=links), json=json, csv=csv, parquet=parquet):
             for title, columns, right, rows in reading_jobs.jobs_tables(shared, top):
                 print_table(rows, columns, right=right, title=title)
         return
@@ -67,11 +64,13 @@ def traffic(
     if plot:
         title = f"Heat of {found.fabric.name}, one step"
         write_drawings(plot, title, [(heat_plot.svg(found.fabric, found.link_bytes, title), "")])
-    if csv or parquet:
-        write_table(getattr(found, what), csv=csv, parquet=parquet)
-    elif json:
-        print_json({**reading.facts(found, what), **({"heat": heat_facts(found.fabric, found.link_bytes)} if heat else {})})
-    elif heat:
+    if answered(
+        lambda: getattr(found, what),
+        lambda: {**reading.facts(found, what), **({"heat": heat_facts(found.fabric, found.link_bytes)} if heat else {})},
+        json=json, csv=csv, parquet=parquet,
+    ):  # fmt: skip
+        return
+    if heat:
         title, columns, right, rows = reading_jobs.heat_table(found.fabric, found.link_bytes)
         print_table(rows, columns, right=right, title=title)
     else:

@@ -90,14 +90,15 @@ def framing(
 
     --plot draws the share of payload by size of the message, a line for each MTU.
     """
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered, print_json
+    from tokenwire.errors import InputError
     from tokenwire.report.charts import wire as charts
     from tokenwire.report.comparison import check_ending, write_plot
     from tokenwire.report.rooms import wire as pictures
     from tokenwire.report.terminal import console
     from tokenwire.units import parse_bytes
     from tokenwire.wire import framing as frame
-    from tokenwire.wire.efficiency import common_configs, efficiencies
+    from tokenwire.wire.efficiency import common_configs, efficiencies, efficiency_table
     from tokenwire.wire.line import on_the_lane
 
     if plot:
@@ -112,16 +113,12 @@ def framing(
         if plot:
             write_plot(charts.efficiency(configs), plot)
         rows = efficiencies(configs)
-        if csv or parquet:
-            import polars as pl
-
-            write_table(pl.DataFrame([row.as_dict() for row in rows]), csv=csv, parquet=parquet)
-        elif json:
-            print_json({"rows": rows})
-        else:
+        if not answered(lambda: efficiency_table(rows), lambda: {"rows": rows}, json=json, csv=csv, parquet=parquet):
             for part in pictures.efficiency_picture(rows):
                 console().print(part)
         return
+    if csv or parquet:
+        raise InputError("--csv" if csv else "--parquet", rule="is for the table of all sizes", nearest="--json, or no --bytes")
     result = frame(parse_bytes(size), _config(journey, sets, given))
     lane = on_the_lane(result.wire_bytes, line) if line else None
     if json:
@@ -224,17 +221,13 @@ def read(
 
     Example: tokenwire wire read step.pcap --json
     """
-    from tokenwire.cli.output import print_json, write_table
+    from tokenwire.cli.output import answered
     from tokenwire.report.rooms.wire import capture_picture
     from tokenwire.report.terminal import console
     from tokenwire.units import parse_seconds
     from tokenwire.wire.capture import summarize
 
     capture = summarize(file, limit=max_packets, pause=round(parse_seconds(pause) * 1e9))
-    if csv or parquet:
-        write_table(capture.table(), csv=csv, parquet=parquet)
-    elif json:
-        print_json(capture)
-    else:
+    if not answered(capture.table, lambda: capture, json=json, csv=csv, parquet=parquet):
         for part in capture_picture(capture):
             console().print(part)

@@ -33,6 +33,13 @@ def late_table(rows: Sequence[dict[str, Any]], late: dict[int, float]) -> Table:
     return f"The largest call of each kind, step by step; late: {who}", columns, columns[2:], lines
 
 
+def late_frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Return the same for a file: a row a kind."""
+    import polars as pl
+
+    return pl.DataFrame(rows)
+
+
 def recorded(traffic: Traffic, failed: Sequence[str], only: Sequence[str]) -> list[Kind]:
     """Return the kinds with their rates over time."""
     fabric = traffic.fabric.without(failed) if failed else traffic.fabric

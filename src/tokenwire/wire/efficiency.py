@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tokenwire.errors import unknown
 from tokenwire.wire.config import WireConfig
 from tokenwire.wire.framing import framings
 from tokenwire.wire.transports import TRANSPORTS
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SIZES = (64, 1024, 4096, 65_536, 2**20, 2**30)
 """Sizes of messages, in bytes, where nothing else is asked for: from a barrier's word to a bucket of gradients."""
@@ -65,6 +68,13 @@ def efficiencies(configs: Sequence[WireConfig], sizes: Sequence[int] = SIZES) ->
                 Efficiency(config.transport, version, config.mtu, size, int(row["packets"]), wire, share)
             )
     return out
+
+
+def efficiency_table(rows: Sequence[Efficiency]) -> pl.DataFrame:
+    """Return the efficiencies as a table, a row each."""
+    import polars as pl
+
+    return pl.DataFrame([row.as_dict() for row in rows])
 
 
 def common_configs(
