@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,3 +160,17 @@ def test_a_ring_longer_than_most(routing: str) -> None:
     if routing != "valiant":
         assert found.hops.tolist() == [200, 200, 2]
     assert found.size.tolist() == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"nodes": 16}, {"gpus": 128}, {"nodes": 9}, {"nodes": 1000}, {"nics_per_node": 16}, {"nics_per_node": 64}, {"nics_per_node": 128},
+     {"nodes": 16, "oversubscription": 3}, {"nodes": 16, "rails": 8, "leaf_radix": 9}, {"nodes": 16, "uplinks": 60}],
+)  # fmt: skip
+def test_the_hint_for_a_leaf_without_ports_works(asked: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="leaf_radix is") as caught:
+        build(ClusterConfig(preset="single-switch", **asked))
+    for hint in caught.value.nearest.split(" or "):
+        name, value = hint.split(" (")[0].split(" = ")
+        kept = {key: given for key, given in asked.items() if not (name == "nodes" and key == "gpus")}
+        build(ClusterConfig(preset="single-switch", **{**kept, name: int(value)}))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from tokenwire.errors import InputError
-from tokenwire.fabric.choice import DETOURS
+from tokenwire.fabric.choice import DETOURS, WITHOUT_DETOURS
 from tokenwire.fabric.config import ClusterConfig
 from tokenwire.fabric.fabric import Fabric
 from tokenwire.fabric.facts import ClusterFacts
@@ -30,7 +30,7 @@ def build(config: ClusterConfig) -> Fabric:
     (32, 16)
     """
     facts = config.facts
-    if facts.routing in DETOURS and facts.topology in ("clos", "file"):
+    if facts.routing in DETOURS and facts.topology in WITHOUT_DETOURS:
         raise InputError(f'routing = "{facts.routing}"', where="[cluster]", nearest='routing = "adaptive"',
                          rule="takes detours over a third group, which dragonfly, HyperX and torus have")  # fmt: skip
     module, name = TOPOLOGIES[facts.topology]

@@ -24,6 +24,8 @@ from tokenwire.fabric.fivetuple import Bits, Ints, mixed
 SHORTEST = ("ecmp", "spray", "adaptive", "static", "dmod")
 DETOURS = ("valiant", "ugal")
 ROUTINGS = (*SHORTEST, *DETOURS)
+WITHOUT_DETOURS = ("clos", "file")
+"""Topologies whose switches stand in no groups to go round by."""
 
 
 @dataclass(frozen=True)

@@ -96,19 +96,42 @@ def _fewest(links: int, lines: int, ports: int) -> int:
     return links
 
 
+def _leaf_ports(facts: ClusterFacts, nodes_per_unit: int) -> tuple[int, int]:
+    # Ports of a leaf down, to NICs, and up, to spines.
+    down = nodes_per_unit * (facts.nics_per_node // facts.rails)
+    port_rate = facts.nic_rate / facts.planes
+    capacity = down * port_rate / (facts.uplink_rate or port_rate)
+    return down, facts.uplinks or max(1, round(capacity / facts.oversubscription))
+
+
+def _fits(facts: ClusterFacts, nodes: int, nodes_per_unit: int) -> bool:
+    down, up = _leaf_ports(facts, nodes_per_unit)
+    alone = nodes <= nodes_per_unit and facts.rails == 1
+    return down + (0 if alone else up) <= (facts.leaf_radix or down + up)
+
+
+def _nearest_leaf(facts: ClusterFacts) -> str:
+    """Return what has the ports: as many nodes as one leaf takes, where it may stand alone; smaller leaves; larger switches."""
+    out = []
+    if _fits(facts, facts.nodes_per_unit, facts.nodes_per_unit):
+        out.append(f"nodes = {facts.nodes_per_unit} (gpus = {facts.nodes_per_unit * facts.gpus_per_node})")
+    smaller = next((u for u in range(facts.nodes_per_unit, 0, -1) if _fits(facts, facts.nodes, u)), 0)
+    if smaller:
+        out.append(f"nodes_per_unit = {smaller}")
+    return " or ".join(out) or f"leaf_radix = {sum(_leaf_ports(facts, facts.nodes_per_unit))}"
+
+
 def shape(facts: ClusterFacts) -> Shape:
     """Return how many of everything a cluster has. Raises ``InputError`` where the switches have too few ports."""
     N, g, k, R, P = facts.nodes, facts.gpus_per_node, facts.nics_per_node, facts.rails, facts.planes
     if k % R:
         raise InputError(f"rails = {R}", where="[cluster]", rule=f"must divide the {k} NICs of a node", nearest=f"rails = {k}")
     units = -(-N // facts.nodes_per_unit)
-    down = facts.nodes_per_unit * (k // R)
-    port_rate = facts.nic_rate / P
-    capacity = down * port_rate / (facts.uplink_rate or port_rate)
-    U = facts.uplinks or max(1, round(capacity / facts.oversubscription))
-    if facts.leaf_radix and down + (U if units * R > 1 else 0) > facts.leaf_radix:
-        raise InputError(f"a leaf of {down} ports down and {U} up", where="[cluster]", rule=f"leaf_radix is {facts.leaf_radix}",
-                         nearest=f"nodes_per_unit = {max(1, facts.nodes_per_unit * facts.leaf_radix // (down + U))}")  # fmt: skip
+    down, U = _leaf_ports(facts, facts.nodes_per_unit)
+    if facts.leaf_radix and not _fits(facts, N, facts.nodes_per_unit):
+        up = f" and {U} up" if units * R > 1 else ""
+        raise InputError(f"{N:,} nodes: a leaf of {down} ports down{up}", where="[cluster]", rule=f"leaf_radix is {facts.leaf_radix}",
+                         nearest=_nearest_leaf(facts))  # fmt: skip
     deep = units > facts.units_per_pod
     per_pod = facts.deep_units_per_pod if deep else facts.units_per_pod
     pods = -(-units // per_pod)

@@ -8,6 +8,7 @@ import dash_cytoscape as cyto
 import polars as pl
 from dash import html
 
+from tokenwire.fabric.choice import ROUTINGS, SHORTEST, WITHOUT_DETOURS
 from tokenwire.fabric.facts import presets as clusters
 from tokenwire.flows.heat_plot import SCALE
 from tokenwire.flows.reading import rate_text
@@ -40,7 +41,7 @@ def fields(view: View) -> list[Any]:
         override(view, "cluster.nodes", "Nodes", facts_.nodes, width=76),
         override(view, "cluster.nic_rate", "NIC", rate_text("leaf", facts_.nic_rate), width=110),
         override(view, "cluster.oversubscription", "Oversubscription", facts_.oversubscription, width=120),
-        choice(view, "set:cluster.routing", "Routing", ("ecmp", "spray", "adaptive", "static", "dmod"), now=facts_.routing, width=110),
+        choice(view, "set:cluster.routing", "Routing", ROUTINGS if facts_.topology not in WITHOUT_DETOURS else SHORTEST, now=facts_.routing, width=110),
         field(view, "fail", "Failed devices or links", hint="leaf0, nic5, leaf0-spine1", width=220),
     )]  # fmt: skip
 
