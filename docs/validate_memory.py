@@ -171,6 +171,7 @@ def _causes() -> Iterator[str]:
     yield "- Software is that of the image in which a row was recorded (formats/runs/images.py). `lts` rows with every fifth step, and those of"
     yield "  `dracooci`, ran in pytorch:24.01, whose deterministic mode leaves unfused attention only. GB200 rows recorded since May 2026, by the"
     yield "  history of their files, have torch 2.12, whose workspace on Blackwell is 32 MiB (pytorch, pull request 175344), older ones 8.125 MiB."
+    yield "- Where a case's arguments have changed since a row of it was recorded, the row has those of then (formats/runs/as_recorded.py)."
     yield "- T5's encoder, and the attention to it, are counted beside the decoder that the journey says; BERT's heads likewise."
     yield "- GPUs where the row says none: 8, or as many as the plan needs; of release cases the number whose share of the optimizer's state is"
     yield "  nearest to what one row of the case has allocated; that case's allocated bytes are left out of the statistics above."

@@ -172,3 +172,17 @@ def test_an_argument_that_nobody_knows_is_told() -> None:
 
 def test_a_batch_that_eight_gpus_cannot_share_runs_on_fewer() -> None:
     assert golden_run({**row(**{"global-batch-size": 8}), "gpus": None}).sections["cluster"]["gpus"] == 2
+
+
+def test_a_row_has_the_arguments_that_it_was_measured_with() -> None:
+    args = {**ARGS, "cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": "native"}
+    case = {"case": "deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release", "args": args}
+    then = golden_run({**row(), **case, "variant": "dev_dgx_gb200"})
+    assert then.sections["plan"]["cross_entropy_fusion_impl"] == "te"
+    assert "cross-entropy-fusion-impl = te, as when it was recorded" in then.assumed
+    now = golden_run({**row(), **case, "variant": "dev_dgx_gb200_2nd"})
+    assert now.sections["plan"]["cross_entropy_fusion_impl"] == "native"
+
+
+def test_a_copied_file_is_no_row() -> None:
+    assert "a copy" in golden_run({**row(), "case": "gpt3_15b_8t_release_sm_gb200", "variant": "lts_dgx_a100"}).reasons[0]

@@ -15,6 +15,7 @@ from tokenwire.config import read_section
 from tokenwire.errors import InputError
 from tokenwire.files import read_limited
 from tokenwire.formats.runs.arguments import sections
+from tokenwire.formats.runs.as_recorded import ANOTHER, as_recorded
 from tokenwire.formats.runs.b200 import b200_run, b200_runs
 from tokenwire.formats.runs.command_line import Arguments
 from tokenwire.formats.runs.images import image
@@ -31,10 +32,6 @@ WORLDS = {("gpt3_15b_8t_release_sm_gb200", ""): 128, ("gpt3_15b_8t_release", "")
           ("deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release", ""): 32}  # fmt: skip
 """GPUs of release cases, which no recipe says, by case and GPU: those whose share of the optimizer's state is nearest to what is
 allocated in the case's first H100 row (GB200 where it is named): that row is no test of what is allocated, the others are."""
-ANOTHER = {("gpt3_15b_8t_release_sm_gb200", "lts_dgx_a100"): "its file is a copy of gpt3_15b_8t_release_sm's, which has another plan",
-           ("gpt3_15b_8t_release_sm_gb200", "dev_dgx_h100"): "its file is a copy of gpt3_15b_8t_release_sm's, which has another plan",
-           ("hybrid_mr_mcore_te_tp1_pp1_cp1_dgx_a100_1N8G", "lts_dgx_a100"): "recorded before May 2025, when the case had 12 layers of 512"}
-"""Rows that were measured with other arguments than they have, by the history of their files: why."""
 BERT = {"vocab-size": 28_996}
 """Arguments that BERT's runs leave to their tokenizer: the words of BERT's cased vocabulary."""
 GPUS = {"dgx_a100": "A100", "dgx_h100": "H100", "dgx_gb200": "GB200"}
@@ -64,15 +61,14 @@ def golden_run(row: Mapping[str, Any]) -> Run:
     >>> golden_run({"case": "x", "family": "mimo", "args": {"model-provider": "llava_vlm"}}).reasons
     ('model-provider: a model that a script of its own builds',)
     """
-    args, family = row["args"], str(row.get("family", ""))
-    named: dict[str, Any] = {"case": str(row.get("case", "")), "kind": kind(args, family), "platform": str(row.get("platform", "")),
-             "variant": str(row.get("variant", "")), "measured": _measured(row)}  # fmt: skip
-    why = reasons(args)
-    if another := ANOTHER.get((named["case"], named["variant"])):
-        why = (*why, another)
-    if why:
+    case, variant, family = (str(row.get(name, "")) for name in ("case", "variant", "family"))
+    args, then = as_recorded(row["args"], case, variant)
+    named: dict[str, Any] = {"case": case, "kind": kind(args, family), "platform": str(row.get("platform", "")), "variant": variant,
+                             "measured": _measured(row)}  # fmt: skip
+    another = ANOTHER.get((case, variant))
+    if why := (*reasons(args), *((another,) if another else ())):
         return Run(**named, reasons=why)
-    gpus, assumed = _gpus(row)
+    gpus, assumed = _gpus({**row, "args": args})
     given = Arguments({**BERT, **args} if family == "bert" else args)
     try:
         found, software = sections(given, gpus)
@@ -82,10 +78,9 @@ def golden_run(row: Mapping[str, Any]) -> Run:
         return Run(**named, reasons=(missing,))
     if family == "bert":
         software["heads"] = "bert-no-binary-head" if "bert-no-binary-head" in args else "bert"
-    assumed += _beside(software)
     where, more = _recorded(row, software)
-    assumed += more + tuple(f"{name}: an argument that is not known here, taken to change nothing" for name in given.unknown)
-    return Run(**named, sections=found, software={**software, **where}, assumed=assumed)
+    unread = tuple(f"{name}: an argument that is not known here, taken to change nothing" for name in given.unknown)
+    return Run(**named, sections=found, software={**software, **where}, assumed=(*then, *assumed, *_beside(software), *more, *unread))
 
 
 def _beside(software: Mapping[str, Any]) -> tuple[str, ...]:

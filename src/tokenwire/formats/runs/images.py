@@ -46,6 +46,12 @@ BEFORE_TORCH_2_12 = {
 """GB200 rows without deterministic mode whose files were last recorded before 7 May 2026, by the history of their files."""
 
 
+BEFORE_ENGINE_2_3 = {
+    "dev_dgx_h100": ("mixtral_8x7b_alltoall_tp2pp4ep4_release", "mixtral_8x7b_alltoall_tp2pp4ep4_release_sm")
+}
+"""H100 rows that accumulate gradients in fused products and were last recorded before 5 July 2025 (of other rows it does not matter)."""
+
+
 @dataclass(frozen=True)
 class Image:
     """Versions of torch and Transformer Engine, and whether its FlashAttention has a deterministic backward."""
@@ -74,7 +80,11 @@ def image(row: Mapping[str, Any]) -> Image:
         # Release runs are seldom repeated: those of lts are of April 2025.
         older = row.get("iterations") in FIFTH_STEPS or OLDER_MACHINE in variant or "release" in case
         return LTS_24_01 if older else DEV_26_02
-    if variant.startswith("dev_dgx_a100") or OLDER_MACHINE in variant:
+    if (
+        variant.startswith("dev_dgx_a100")
+        or OLDER_MACHINE in variant
+        or case in BEFORE_ENGINE_2_3.get(variant, ())
+    ):
         # A100 left the tests of new images early.
         return DEV_25_03
     return DEV_26_02 if case in BEFORE_TORCH_2_12.get(variant, ()) or "gb200" not in variant else DEV_26_04
