@@ -10,7 +10,7 @@ from tokenwire.cli.options import JourneyFile, Set
 def explore(
     journey: JourneyFile = None,
     sets: Set = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Port of this machine.")] = 8050,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port of this machine; 0: any that is free.")] = 8050,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; others than this machine's own let others in.")] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
 ) -> None:
