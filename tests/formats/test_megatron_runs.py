@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
 from tokenwire.formats.megatron_runs import b200_runs, golden_run, golden_runs, kind
@@ -186,3 +188,19 @@ def test_a_row_has_the_arguments_that_it_was_measured_with() -> None:
 
 def test_a_copied_file_is_no_row() -> None:
     assert "a copy" in golden_run({**row(), "case": "gpt3_15b_8t_release_sm_gb200", "variant": "lts_dgx_a100"}).reasons[0]
+
+
+ODD = st.sampled_from([0, -1, 3, True, None, "", "x", "4", [1, 2], {"a": 1}, 1e30, 2**70, 0.5, "1e-4", float("nan")])
+SIZES = {"tensor-model-parallel-size": 2, "pipeline-model-parallel-size": 2, "num-experts": 8, "expert-model-parallel-size": 2,
+         "num-layers-per-virtual-pipeline-stage": 3, "kv-channels": 64, "disable-bias-linear": True, "sequence-parallel": True}  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from([*ARGS, *SIZES]), ODD, min_size=1, max_size=3), ODD)
+def test_whatever_a_row_says_it_is_a_journey_or_a_reason(wrong: dict[str, Any], gpus: Any) -> None:
+    run = golden_run({**row(), "gpus": gpus, "args": {**ARGS, **SIZES, **wrong}})
+    assert run.represented != bool(run.reasons)
+    assert all("\n" not in reason for reason in run.reasons)
+
+
+def test_a_size_that_is_none_is_told() -> None:
+    assert golden_run(row(**{"hidden-size": 0})).reasons == ("hidden-size = 0: must be a whole number of at least 1",)

@@ -7,6 +7,7 @@ Golden values are those of NVIDIA/Megatron-LM, tests/functional_tests: bytes tha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,15 @@ from tokenwire.formats.runs.command_line import Arguments
 from tokenwire.formats.runs.images import image
 from tokenwire.formats.runs.run import LIMIT, Run, Sections
 from tokenwire.formats.runs.unrepresented import reasons
+from tokenwire.formats.runs.worlds import WORLDS, gpu_of, gpus_of
 from tokenwire.model import ModelConfig, architecture
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 
 __all__ = ["WORLDS", "b200_run", "b200_runs", "golden_run", "golden_runs", "kind"]
 DETERMINISTIC_CUBLAS = ("cp2_pp2_ep2_te_4experts2parallel_nondeterministic", "hybrid_mr_mcore_te", "fine_grained_offloading")
 """Cases whose environment sets CUBLAS_WORKSPACE_CONFIG=:4096:8 without --deterministic-mode (their model_config.yaml, ENV_VARS)."""
-WORLDS = {("gpt3_15b_8t_release_sm_gb200", ""): 128, ("gpt3_15b_8t_release", ""): 256,
-          ("mixtral_8x7b_tp1pp4ep8vpp8_release", ""): 64, ("mixtral_8x7b_alltoall_tp2pp4ep4_release", ""): 128,
-          ("deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release", ""): 32}  # fmt: skip
-"""GPUs of release cases, which no recipe says, by case and GPU: those whose share of the optimizer's state is nearest to what is
-allocated in the case's first H100 row (GB200 where it is named): that row is no test of what is allocated, the others are."""
 BERT = {"vocab-size": 28_996}
 """Arguments that BERT's runs leave to their tokenizer: the words of BERT's cased vocabulary."""
-GPUS = {"dgx_a100": "A100", "dgx_h100": "H100", "dgx_gb200": "GB200"}
-"""GPU of each platform that golden values name."""
-
-
 def golden_runs(path: str | Path) -> tuple[Run, ...]:
     """Return the runs of a file of golden values, one a line. Raises ``InputError`` for a file that is none."""
     where = f"runs {str(path)!r}"
@@ -68,9 +61,9 @@ def golden_run(row: Mapping[str, Any]) -> Run:
     another = ANOTHER.get((case, variant))
     if why := (*reasons(args), *((another,) if another else ())):
         return Run(**named, reasons=why)
-    gpus, assumed = _gpus({**row, "args": args})
     given = Arguments({**BERT, **args} if family == "bert" else args)
     try:
+        gpus, assumed = gpus_of({**row, "args": args})
         found, software = sections(given, gpus)
         _resolved(found)
     except (InputError, KeyError, ValueError) as error:
@@ -105,7 +98,7 @@ def _resolved(sections_: Sections) -> None:
 def _recorded(row: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what GPU and image of a row add to its software, and what is assumed of them."""
     found = image(row)
-    out: dict[str, Any] = {"gpu": _gpu(row), "torch": found.torch, "transformer_engine": found.transformer_engine}
+    out: dict[str, Any] = {"gpu": gpu_of(row), "torch": found.torch, "transformer_engine": found.transformer_engine}
     if any(part in str(row.get("case")) for part in DETERMINISTIC_CUBLAS):
         out["cublas_workspace"] = "deterministic"
     if software.get("deterministic_mode") and "attention_backend" not in software and not found.deterministic_flash:
@@ -128,45 +121,5 @@ def kind(args: Mapping[str, Any], family: str) -> str:
 def _measured(row: Mapping[str, Any]) -> dict[str, float]:
     names = {"mem_allocated_bytes": "allocated_bytes", "mem_max_allocated_bytes": "peak_bytes",
              "iteration_seconds_median": "step_seconds"}  # fmt: skip
-    return {ours: float(row[theirs]) for theirs, ours in names.items() if row.get(theirs)}
-
-
-def _gpu(row: Mapping[str, Any]) -> str:
-    variant, platform = str(row.get("variant") or ""), str(row.get("platform") or "")
-    # A variant that names a machine is surer than the platform, which is that of the case's name in some rows.
-    for name, gpu in GPUS.items():
-        if name.removeprefix("dgx_") in variant:
-            return gpu
-    # Variants without a platform in their name are of the machines that ran before there was more than one.
-    return GPUS.get(platform, "A100")
-
-
-def _gpus(row: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
-    args, given = row["args"], row.get("gpus")
-    least = 1
-    for name in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"):
-        least *= int(args.get(name, 1))
-    experts = int(args.get("expert-model-parallel-size", 1)) * int(args.get("pipeline-model-parallel-size", 1))
-    experts *= int(args.get("expert-tensor-parallel-size", args.get("tensor-model-parallel-size", 1)))
-    least = max(least, experts if "num-experts" in args else 1)
-    if isinstance(given, int) and given % least == 0:
-        return given, ()
-    if isinstance(given, str) and given.isdigit() and int(given) % least == 0:
-        return int(given), ()
-    for (case, gpu), world in WORLDS.items():
-        if str(row.get("case", "")).startswith(case) and gpu in ("", _gpu(row)):
-            return world, (f"{world} GPUs: the row does not say; calibrated on the case's first row",)
-    guess = least if least > 8 else _a_node(args, least)
-    if given:
-        return guess, (f"{guess} GPUs: its {given} do not hold its plan",)
-    return guess, (f"{guess} GPUs: the row does not say",)
-
-
-def _a_node(args: Mapping[str, Any], least: int) -> int:
-    """Return the GPUs of a node that a plan can have: 8, or as many copies of the model as its batch feeds."""
-    model = 1
-    for name in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"):
-        model *= int(args.get(name, 1))
-    samples = int(args.get("global-batch-size", 0)) // int(args.get("micro-batch-size", 1) or 1)
-    fitting = [gpus for gpus in (8, 4, 2, 1) if gpus % least == 0 and (not samples or samples % (gpus // model) == 0)]
-    return fitting[0] if fitting else 8
+    numbers = {ours: row.get(theirs) for theirs, ours in names.items()}
+    return {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float)) and 0 < value < math.inf}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tokenwire.formats.runs.command_line import whole
 from tokenwire.formats.runs.run import Sections, Unsaid
 from tokenwire.formats.runs.unrepresented import reasons
 
@@ -67,14 +68,14 @@ def sections(args: Mapping[str, Any], gpus: int) -> tuple[Sections, dict[str, An
 
 def model(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[model]`` section."""
-    h, heads, gated = args["hidden-size"], args["num-attention-heads"], "swiglu" in args or "quick-geglu" in args
+    h, heads, gated = whole(args, "hidden-size"), whole(args, "num-attention-heads"), "swiglu" in args or "quick-geglu" in args
     positions = {"rope": "rotary", "none": "none"}.get(args.get("position-embedding-type", ""), "learned")
     out: dict[str, Any] = {
         "name": "megatron", "hidden_size": h, "layers": layers(args), "heads": heads,
         "kv_heads": args.get("num-query-groups", heads) if "group-query-attention" in args else heads,
-        "head_dim": args.get("kv-channels", h // heads), "gated": gated,
+        "head_dim": whole(args, "kv-channels", h // heads), "gated": gated,
         "feed_forward": args.get("ffn-hidden-size") or (int(4 * h * 2 / 3 / 64) * 64 if gated else 4 * h),
-        "vocabulary_size": vocabulary(args), "max_positions": args["max-position-embeddings"], "positions": positions,
+        "vocabulary_size": vocabulary(args), "max_positions": whole(args, "max-position-embeddings"), "positions": positions,
         "norm": "rms" if args.get("normalization") == "RMSNorm" else "layer",
         "activation": "silu" if gated else ("relu2" if "squared-relu" in args else "gelu"),
         "bias": "disable-bias-linear" not in args, "tied_embeddings": "untie-embeddings-and-output-weights" not in args,
@@ -118,7 +119,7 @@ def layers(args: Mapping[str, Any]) -> int:
     (4, 12)
     """
     letters = pattern(args).replace("|", "")
-    return len(letters) if letters else int(args["decoder-num-layers" if has_encoder(args) else "num-layers"])
+    return len(letters) if letters else whole(args, "decoder-num-layers" if has_encoder(args) else "num-layers")
 
 
 def has_encoder(args: Mapping[str, Any]) -> bool:
@@ -152,10 +153,10 @@ def vocabulary(args: Mapping[str, Any]) -> int:
     kind, file = args.get("tokenizer-type"), str(args.get("tokenizer-model", "")).rsplit("/", 1)[-1]
     if kind == "NullTokenizer":
         # It has one more id, the end of a document (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
-        return int(args["vocab-size"]) + 1
+        return whole(args, "vocab-size") + 1
     if "vocab-size" in args:
-        return int(args["vocab-size"])
-    more = int(args.get("vocab-extra-ids", 0))
+        return whole(args, "vocab-size")
+    more = whole(args, "vocab-extra-ids") if "vocab-extra-ids" in args else 0
     if kind in (None, "GPT2BPETokenizer"):
         return GPT2_VOCABULARY + more
     for name, size in TOKENIZERS.items():
@@ -177,7 +178,7 @@ def training(args: Mapping[str, Any]) -> dict[str, Any]:
 def plan(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[plan]`` section."""
     out: dict[str, Any] = {"dialect": "megatron"}
-    out |= {short: args[name] for name, short in _SIZES.items() if name in args}
+    out |= {short: whole(args, name) for name, short in _SIZES.items() if name in args}
     if "num-experts" in args and "expert-tensor-parallel-size" in args:
         out["etp"] = args["expert-tensor-parallel-size"]
     out |= {name.replace("-", "_"): True for name in _SWITCHES if name in args}
@@ -208,9 +209,9 @@ def virtual_stages(args: Mapping[str, Any], pp: int) -> int | None:
     if pp == 1:
         return None
     if "num-layers-per-virtual-pipeline-stage" in args:
-        return layers(args) // pp // int(args["num-layers-per-virtual-pipeline-stage"])
+        return layers(args) // pp // whole(args, "num-layers-per-virtual-pipeline-stage")
     if "num-virtual-stages-per-pipeline-rank" in args:
-        return int(args["num-virtual-stages-per-pipeline-rank"])
+        return whole(args, "num-virtual-stages-per-pipeline-rank")
     # A hybrid's stages are those that the strokes of its pattern make.
     return (pattern(args).count("|") + 1) // pp if "|" in pattern(args) else None
 

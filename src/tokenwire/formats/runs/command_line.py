@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tokenwire.formats.runs.run import Unsaid
+
+LARGEST = 2**53
+"""The largest number that is believed."""
 NAMES = frozenset((
     "adam-beta1", "adam-beta2", "adam-eps", "apply-layernorm-1p", "apply-query-key-layer-scaling", "apply-wd-to-qk-layernorm",
     "attention-softmax-in-fp32", "auto-detect-ckpt-format", "bert-no-binary-head", "clip-grad", "data-cache-path", "data-path",
@@ -33,6 +37,23 @@ STARTS = (
     "moe-flex-dispatcher-num", "megatron-fsdp-", "outer-dp-sharding-strategy", "override-", "inference-", "mamba-inference-", "no-ckpt-", "no-save", "no-load",
 )  # fmt: skip
 """Beginnings of names of arguments: what is logged, saved, loaded, learned at which rate, rotated, routed."""
+
+
+def whole(args: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return an argument that is a whole number of at least 1, written as one or as text. Raises ``Unsaid`` for another.
+
+    >>> whole({"num-layers": "12"}, "num-layers"), whole({}, "context-parallel-size", 1)
+    (12, 1)
+    """
+    value = args.get(name, default)
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise Unsaid(
+            f"{name} = {str(value)[:40]}" if name in args else f"no {name}",
+            rule="must be a whole number of at least 1",
+        )
+    return value
 
 
 class Arguments(Mapping[str, Any]):
