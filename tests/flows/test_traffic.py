@@ -202,3 +202,14 @@ def test_by_parallelism_sums_to_the_totals() -> None:
     # embedding's gradient, 504 rows of 256 in fp32, is all-reduced between 2: as much comes as goes.
     first = table.filter((table["rank_class"] == "stage 0") & (table["parallelism"] == "pp")).row(0, named=True)
     assert first["sent_bytes"] == first["received_bytes"] == 4 * 131_072 + 504 * 256 * 4
+
+
+def test_flags_of_a_protocol_count_on_the_links() -> None:
+    # The ring's 1,200 B a rank: LL writes 8 B for each 4, LL128 128 for each 120 B: 2,400 and 1,280. A send is Simple.
+    rows = said(call(0, "all_reduce", "tp", 4, 400, count=2), call(0, "send", "pp", 2, 500, peer=1))
+    for protocol, size in (("Simple", 1200), ("LL128", 1280), ("ll", 2400)):
+        found = of(rows, plan(), protocol=protocol)
+        assert {row["op"]: row["bytes"] for row in found.transfers.iter_rows(named=True)} == {"all_reduce": size, "send": 500}
+        assert found.totals["sent_bytes"] == 12 * (size + 500)
+    with pytest.raises(InputError, match="known are LL, LL128, Simple"):
+        of(rows, plan(), protocol="LL64")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Seed, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Protocol, Seed, Set
 
 
 def flows(
@@ -18,6 +18,7 @@ def flows(
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="How the time varies over N seeds of the hash.")] = 0,
     no_pxn: NoPxn = False,
+    protocol: Protocol = "Simple",
     late: Annotated[
         list[str] | None, typer.Option("--late", metavar="RANK=TIME", help='A rank comes late, e.g. "3=1 ms" (may be repeated).')
     ] = None,
@@ -63,7 +64,7 @@ def flows(
         walks = [walk, *(read_journey(other, None) for other in job)]
         shared = reading_jobs.together(
             [journey or "built-in", *job], [(one.step(), one.plan()) for one in walks], walk.config.cluster, placement, seed=seed,
-            pxn=not no_pxn,
+            pxn=not no_pxn, protocol=protocol,
         )  # fmt: skip
         runs = reading_mix.mix(shared, start or [], fail or [], only or [])
         if plot:
@@ -74,7 +75,7 @@ def flows(
         return
     if start or placement != "packed":
         raise InputError("--start" if start else f"--placement {placement[:40]}", rule="is for several jobs", nearest="--job other.toml")
-    found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn)
+    found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn, protocol=protocol)
     if late is not None and late:
         ranks = stepwise.late_ranks(late, walk.plan().world)
         failing = replace(found, fabric=found.fabric.without(fail)) if fail else found

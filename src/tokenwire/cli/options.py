@@ -18,6 +18,9 @@ Set = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the hash that chooses among equal ways.")]
 NoPxn = Annotated[bool, typer.Option("--no-pxn", help="Across rails go by the spine, not by NVLink first.")]
+Protocol = Annotated[
+    str, typer.Option("--protocol", metavar="P", help="Of NCCL, with the flags it sends: Simple (none), LL128, LL (twice the bytes).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV (- is stdout).")]
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw it: .svg, .html or .png.")]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Seed, Set
+from tokenwire.cli.options import Csv, JourneyFile, Json, NoPxn, Parquet, Plot, Protocol, Seed, Set
 
 
 def traffic(
@@ -17,6 +17,7 @@ def traffic(
     ] = None,
     seed: Seed = 0,
     no_pxn: NoPxn = False,
+    protocol: Protocol = "Simple",
     heat: Annotated[bool, typer.Option("--heat", help="How hot the links are, by tier.")] = False,
     plot: Plot = None,
     job: Annotated[
@@ -49,7 +50,7 @@ def traffic(
         walks = [walk, *(read_journey(other, None) for other in job)]
         shared = reading_jobs.together(
             [journey or "built-in", *job], [(one.step(), one.plan()) for one in walks], walk.config.cluster, placement,
-            algorithms=chosen, seed=seed, pxn=not no_pxn,
+            algorithms=chosen, seed=seed, pxn=not no_pxn, protocol=protocol,
         )  # fmt: skip
         if plot:
             title = f"{len(walks)} jobs on {shared.fabric.name}"
@@ -59,7 +60,7 @@ def traffic(
             for title, columns, right, rows in reading_jobs.jobs_tables(shared, top):
                 print_table(rows, columns, right=right, title=title)
         return
-    found = traffic(walk.step(), walk.plan(), walk.fabric(), algorithms=chosen, seed=seed, pxn=not no_pxn)
+    found = traffic(walk.step(), walk.plan(), walk.fabric(), algorithms=chosen, seed=seed, pxn=not no_pxn, protocol=protocol)
     what = reading.table_named(links=links, transfers=transfers)
     if plot:
         title = f"Heat of {found.fabric.name}, one step"

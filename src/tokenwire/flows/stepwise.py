@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.collectives import transfers
+from tokenwire.collectives.nccl.protocols import links_bytes
 from tokenwire.errors import InputError, closest
 from tokenwire.fabric import Fabric, ways
 from tokenwire.fabric.fabric import Floats, Ints
@@ -46,7 +47,7 @@ def late_ranks(given: Sequence[str], world: int) -> dict[int, float]:
 
 def run_call(
     fabric: Fabric, op: str, algorithm: str | None, groups: Ints, size: int, *, late: Mapping[int, float] | None = None,
-    seed: int = 0, pxn: bool = True,
+    seed: int = 0, pxn: bool = True, protocol: str = "Simple",
 ) -> tuple[Floats, Floats, Ints, Ints]:  # fmt: skip
     """Return when each transfer began and ended (s), and its sender and receiver (GPUs); members of ``groups`` are GPUs.
 
@@ -67,7 +68,7 @@ def run_call(
     pairs = waits(op, table)
     shifts = (np.arange(groups.shape[0]) * table.size)[:, None, None]
     after = (pairs[None] + shifts).reshape(-1, 2)
-    found = ways(fabric, src, dst, np.tile(table["bytes"], groups.shape[0]), seed=seed, pxn=pxn)
+    found = ways(fabric, src, dst, np.tile(links_bytes(protocol, table["bytes"]), groups.shape[0]), seed=seed, pxn=pxn)
     start = np.zeros(src.size)
     for rank, seconds in (late or {}).items():
         start[(src == rank) | (dst == rank)] = np.maximum(start[(src == rank) | (dst == rank)], seconds)
@@ -123,7 +124,7 @@ def late_facts(traffic: Traffic, late: Mapping[int, float], only: Sequence[str] 
     for call in calls(traffic, only):
         algorithm = traffic.algorithms.get(call.op)
         groups = traffic.gpus(call.groups)
-        options = {"seed": traffic.seed, "pxn": traffic.pxn}
+        options = {"seed": traffic.seed, "pxn": traffic.pxn, "protocol": traffic.protocol}
         runs = []
         for delays in ({}, {int(traffic.gpus(np.array([rank]))[0]): seconds for rank, seconds in late.items()}):
             _, ended, src, dst = run_call(traffic.fabric, call.op, algorithm, groups, call.bytes, late=delays, **options)  # type: ignore[arg-type]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenwire.collectives.nccl.protocols import links_bytes, protocol_named
 from tokenwire.errors import InputError
 from tokenwire.fabric import TIERS, Fabric
 from tokenwire.fabric.fabric import Ints
@@ -27,6 +28,7 @@ class Traffic:
     """Bytes of one step. Each table is worked out when it is first asked for.
 
     ``kinds`` are the patterns that the tables come from; ``seed`` chooses among equal ways; ``pxn`` as in ``fabric.routes``.
+    ``protocol`` is NCCL's, whose flags count as bytes of the collectives (Simple has none; sends are Simple).
     Rank r is GPU ``place[r]`` (r, where there is no place). ``said`` are the step's calls that send: stage, op, group, phase,
     parallelism, bytes of the full tensor, size of the group.
     """
@@ -38,6 +40,7 @@ class Traffic:
     pxn: bool = True
     algorithms: Mapping[str, str] = field(default_factory=dict)
     place: Ints | None = None
+    protocol: str = "Simple"
     said: tuple[tuple[int, str, str, str, str, int, int], ...] = ()
 
     def gpus(self, ranks: Ints) -> Ints:
@@ -203,12 +206,12 @@ class Traffic:
 
 def traffic(
     operations: pl.DataFrame, plan: Plan, fabric: Fabric, *, algorithms: Mapping[str, str] | None = None, seed: int = 0,
-    pxn: bool = True, place: Ints | None = None,
+    pxn: bool = True, place: Ints | None = None, protocol: str = "Simple",
 ) -> Traffic:  # fmt: skip
     """Return the traffic of one step of ``plan`` on ``fabric``; ``operations`` is the step table (``tokenwire.step``).
 
     ``algorithms`` maps an operation to its algorithm (ring, and pairwise for all_to_all, where it does not). ``place`` has the
-    GPU of each rank, where that is not its number. Raises ``InputError`` for a fabric with fewer GPUs than the plan has ranks.
+    GPU of each rank, where that is not its number. ``protocol`` is how collectives go over every link: LL doubles their bytes. Raises ``InputError`` for a fabric with fewer GPUs than the plan has ranks.
     """
     if plan.world > fabric.world:
         raise InputError(f"a plan of {plan.world:,} ranks", rule=f"the cluster has {fabric.world:,} GPUs",
@@ -222,4 +225,6 @@ def traffic(
     # In the order of a step, whichever stage says a kind first.
     order: tuple[str, ...] = PHASES
     kinds = sorted(patterns(operations, plan, chosen), key=lambda kind: order.index(kind.phase))
-    return Traffic(tuple(kinds), plan, fabric, seed, pxn, chosen, place, said)
+    named = protocol_named(protocol)
+    carried = tuple(kind if kind.op == "send" else replace(kind, weights=links_bytes(named, kind.weights)) for kind in kinds)
+    return Traffic(carried, plan, fabric, seed, pxn, chosen, place, named, said)
