@@ -227,6 +227,8 @@ def software(args: Mapping[str, Any]) -> dict[str, Any]:
     out["masked_softmax_fusion"] = "no-masked-softmax-fusion" not in args
     if "fp8-format" in args:
         out["fp8"] = True
+    if "optimizer-cpu-offload" in args:
+        out["optimizer_offload_fraction"] = args.get("optimizer-offload-fraction", 1.0)
     if "use-megatron-fsdp" in args:
         out["data_parallel_sharding_strategy"] = args.get("data-parallel-sharding-strategy", "optim_grads_params")
     if has_encoder(args):

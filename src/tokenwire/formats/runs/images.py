@@ -63,7 +63,8 @@ class Image:
 
 LTS_24_01 = Image("2.2", "1.2", deterministic_flash=False)
 DEV_25_03 = Image("2.7", "2.1")
-DEV_26_02 = Image("2.11", "2.11")
+# Of 25.05 to 26.02, of ``lts`` since 25.09, versions are alike in what memory depends on.
+UNTIL_26_02 = Image("2.11", "2.11")
 DEV_26_04 = Image("2.12", "2.14")
 
 
@@ -79,7 +80,7 @@ def image(row: Mapping[str, Any]) -> Image:
     if variant.startswith("lts"):
         # Release runs are seldom repeated: those of lts are of April 2025.
         older = row.get("iterations") in FIFTH_STEPS or OLDER_MACHINE in variant or "release" in case
-        return LTS_24_01 if older else DEV_26_02
+        return LTS_24_01 if older else UNTIL_26_02
     if (
         variant.startswith("dev_dgx_a100")
         or OLDER_MACHINE in variant
@@ -87,4 +88,4 @@ def image(row: Mapping[str, Any]) -> Image:
     ):
         # A100 left the tests of new images early.
         return DEV_25_03
-    return DEV_26_02 if case in BEFORE_TORCH_2_12.get(variant, ()) or "gb200" not in variant else DEV_26_04
+    return UNTIL_26_02 if case in BEFORE_TORCH_2_12.get(variant, ()) or "gb200" not in variant else DEV_26_04

@@ -49,11 +49,15 @@ def gpu_facts(name: str, memory: int | None = None, capability: int | None = Non
             raise _unknown(name) from None
         return GpuFacts(name, memory, capability or 0, "fused" if (capability or 0) >= 9 else "flash", GIVEN)
     of = parse_bytes(facts["memory"]) if memory is None else memory
-    return GpuFacts(name, of, facts["capability"] if capability is None else capability, facts["fused_attention"], SOURCE)
+    return GpuFacts(
+        name, of, facts["capability"] if capability is None else capability, facts["fused_attention"], SOURCE
+    )
 
 
 def _unknown(name: str) -> InputError:
-    sizes = ", ".join(f"{each} ({format_bytes(parse_bytes(named_facts(each)['memory']), binary=True)})" for each in known())
+    sizes = ", ".join(
+        f"{each} ({format_bytes(parse_bytes(named_facts(each)['memory']), binary=True)})" for each in known()
+    )
     return InputError(f"GPU {name[:60]!r}", nearest=closest(name.lower(), known()) or "H100 SXM",
                       rule=f"its memory is not known: known are {sizes}; for another give its memory, --option gpu_memory=48GiB, and its "
                       "major CUDA compute capability, --option gpu_capability=8, which libraries size their workspaces by")  # fmt: skip

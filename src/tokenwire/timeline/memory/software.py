@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokenwire.config import Section, Size
 from tokenwire.timeline.memory.gpu import MIB, GpuFacts, gpu_facts
@@ -19,6 +19,8 @@ class Software(Section):
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
     says it alone). ``heads`` are those of BERT or T5 where they are not a decoder's; ``encoder_layers`` and
     ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5).
+    ``use_precision_aware_optimizer`` and the dtypes are of Megatron's optimizer of that name, ``optimizer_offload_fraction`` is the
+    share of its state that stands on the host (which needs that optimizer).
     ``data_parallel_sharding_strategy`` is Megatron-FSDP's, empty where that does not run. ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
     """
 
@@ -37,6 +39,12 @@ class Software(Section):
     expandable_segments: bool = False
     fp8: bool = False
     optimizer: Literal["adam", "muon"] = "adam"
+    use_precision_aware_optimizer: bool = False
+    main_params_dtype: Literal["fp32", "fp16"] = "fp32"
+    exp_avg_dtype: Literal["fp32", "fp16", "bf16", "fp8"] = "fp32"
+    exp_avg_sq_dtype: Literal["fp32", "fp16", "bf16", "fp8"] = "fp32"
+    store_param_remainders: bool = True
+    optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)
     heads: Literal["language", "bert", "bert-no-binary-head", "t5"] = "language"
     encoder_layers: int = Field(default=0, ge=0)
     encoder_sequence_length: int = Field(default=0, ge=0)
@@ -52,6 +60,15 @@ class Software(Section):
         if not re.fullmatch(r"\d{1,3}\.\d{1,3}", str(value)):
             raise ValueError("must be a version of two numbers, such as 2.10")
         return str(value)
+
+    @model_validator(mode="after")
+    def _precision_aware(self) -> Software:
+        said = self.model_fields_set & {"main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"}
+        named = next((name for name in sorted(said) if getattr(self, name) != "fp32"), None)
+        named = named or ("optimizer_offload_fraction" if self.optimizer_offload_fraction else None)
+        if named and not self.use_precision_aware_optimizer:
+            raise ValueError(f"{named} needs use_precision_aware_optimizer = true")
+        return self
 
     @property
     def torch_workspace(self) -> int:

@@ -16,11 +16,12 @@ from tokenwire.model.architecture import Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.plan.base import Sharding
+from tokenwire.timeline.memory.adam import on_device, state_bytes
 from tokenwire.timeline.memory.allocator import counted, rounded
 from tokenwire.timeline.memory.encoder import encoder_elements
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.part import Part
-from tokenwire.timeline.memory.torch_states import MOMENTS_OF, torch_states
+from tokenwire.timeline.memory.torch_states import torch_states
 
 SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandari et al. 2020, section 3.1"
 
@@ -115,7 +116,7 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     training, plan = frame.plan.training, frame.plan
     cut = megatron_fsdp(frame, expert=part.name == "experts") or plan.config.sharding(plan, expert=part.name == "experts")
     sharded = frame.option("use_distributed_optimizer", False)
-    gradient, moments = int(cut.gradient_bytes), MOMENTS_OF[training.optimizer]
+    gradient = int(cut.gradient_bytes)
     P, N = part.total, cut.optimizer
     more = {"P": P, "N": N}
     expandable = frame.software.expandable_segments
@@ -136,15 +137,15 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
                              source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py, get_weight_workspace")  # fmt: skip
     buffer = counted(P * gradient // cut.gradients, expandable=expandable)
     yield _state(frame, "gradients", f"gradients, {part.name}", _over(f"{gradient}·P", cut.gradients), buffer, more)
-    mixed = training.precision != "fp32"
-    state = 4 * moments + (4 if mixed else 0)
-    size = state * P // N if sharded else each(4) * (state // 4)
+    state = state_bytes(training, frame.software)
+    size = on_device(state * P // N if sharded else each(4) * state // 4, frame.software)
     if frame.software.optimizer == "muon":
         # One moment of what it updates, Adam's two of the rest.
         yield _state(frame, "optimizer", f"optimizer state, {part.name}, of Muon and of Adam", "8·n+12·(P-n)", 12 * P - 4 * part.products,
                      {**more, "n": part.products})  # fmt: skip
         return
-    yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P/N" if sharded else f"{state}·P", size, more)
+    share = f"·{1 - frame.software.optimizer_offload_fraction:g}" if frame.software.optimizer_offload_fraction else ""
+    yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P{'/N' if sharded else ''}{share}", size, more)
     if training.precision == "fp16" and gradient != 4:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip

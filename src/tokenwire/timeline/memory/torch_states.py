@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tokenwire.timeline.memory.adam import MOMENTS_OF
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
 
-MOMENTS_OF = {"adamw": 2, "adam": 2, "sgd": 1}
-"""Moments that an optimizer keeps of each parameter."""
 SOURCES = {
     "torchtitan": "torch 2.13, torch/distributed/fsdp/_fully_shard", "deepspeed": "Rajbhandari et al. 2020, section 3",
     "ddp": "torch 2.13, torch/nn/parallel/distributed.py",
