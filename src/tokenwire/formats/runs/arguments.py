@@ -44,6 +44,8 @@ _SOFTWARE = {
     "transformer-impl": "transformer_impl", "attention-backend": "attention_backend", "attention-dropout": "attention_dropout",
     "hidden-dropout": "hidden_dropout", "deterministic-mode": "deterministic_mode", "optimizer": "optimizer",
     "defer-embedding-wgrad-compute": "defer_embedding_wgrad_compute", "wgrad-deferral-limit": "wgrad_deferral_limit",
+    "use-precision-aware-optimizer": "use_precision_aware_optimizer", "main-params-dtype": "main_params_dtype",
+    "exp-avg-dtype": "exp_avg_dtype", "exp-avg-sq-dtype": "exp_avg_sq_dtype",
 }  # fmt: skip
 
 
