@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.step.models import gpt, llama
+from tests.step.models import gpt, latent, llama
 from tokenwire.measure.dryrun.compare import compare
 from tokenwire.model.architecture import Architecture, Experts, FeedForward
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
@@ -25,15 +25,14 @@ COLUMNS = {"op": pl.String, "group": pl.String, "phase": pl.String, "count": pl.
 
 
 def architecture(model: dict[str, Any]) -> Architecture:
-    """Return the model of a recording: the sizes of ``models.llama`` or, with kind gpt, of ``models.gpt``."""
+    """Return the model of a recording: the sizes of ``models.llama``, or of the model there that its kind names."""
     sizes = dict(model)
-    if sizes.pop("kind", "llama") == "gpt":
-        return gpt(**sizes)
+    made = {"llama": llama, "gpt": gpt, "latent": latent}[sizes.pop("kind", "llama")]
     if "experts" in sizes:
         experts = dict(sizes["experts"])
         shared = experts.pop("shared", None)
         sizes["experts"] = Experts(**experts, shared=FeedForward(shared, True) if shared else None)
-    return llama(**sizes)
+    return made(**sizes)
 
 
 def planned(name: str, case: dict[str, Any]) -> tuple[Architecture, Plan]:

@@ -2,15 +2,16 @@
 
 A block gathers its input over the sequence and scatters its output, forward; backward does the opposite at the same places,
 and gathers nothing again: DTensor keeps the gathered input (Megatron does not). Source of the places: pytorch/torchtitan
-v0.2.2, torchtitan/models/llama3/infra/parallelize.py, apply_tp; of the calls: torch 2.13, torch/distributed/tensor.
+v0.2.2, torchtitan/models/llama3/infra/parallelize.py, apply_tp, and models/deepseek_v3, apply_non_moe_tp; of the calls: torch 2.13, torch/distributed/tensor.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tokenwire.model.architecture import Attention, Experts, FeedForward, Mixer
+from tokenwire.model.architecture import Attention, Experts, FeedForward, LatentAttention, Mixer
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.torchtitan.fully_sharded import reduces_each
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
@@ -125,16 +126,16 @@ def _loss(z: Sizes, stage: Stage) -> Iterator[Operation]:
 def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
     # Norms: held whole and used on the rank's part of the sequence. (A bias after a row-parallel product sees the gathered
     # gradient, so it needs no sum.)
-    # A norm of queries or keys sees the rank's own heads.
-    whole = [
-        x for x in z.stage_tensors(stage)
-        if x.part in ("norm", "final_norm") or (x.layer is not None and _by_head(z.arch.layers[x.layer].mixer, x.name))
-    ]  # fmt: skip
-    sizes: dict[int, int] = {}
-    for tensor in whole:
-        sizes[tensor.elements] = sizes.get(tensor.elements, 0) + 1
+    # A norm of queries or keys sees the rank's own heads; what compresses for latent attention is on every rank (NoParallel).
+    sizes: Counter[tuple[str, int]] = Counter()
+    for x in z.stage_tensors(stage):
+        mixer = None if x.layer is None else z.arch.layers[x.layer].mixer
+        if x.part in ("norm", "final_norm") or _by_head(mixer, x.name):
+            sizes["gradients of norms", x.elements] += 1
+        elif isinstance(mixer, LatentAttention) and x.part == "mixer" and x.split_dim is None:
+            sizes["gradients of what compresses", x.elements] += 1
     layers = len(stage.layers)
-    for elements, count in sizes.items():
+    for (what, elements), count in sizes.items():
         if z.sharded:
             each = reduces_each(z)
             times = z.plan.micro_batches if each else 1
@@ -143,14 +144,14 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
             dtype = z.compute_dtype if at_once else z.config.reduce_dtype()
             yield z.row(
                 stage, "all_reduce", "tp", "backward" if z.plan.pp == 1 else "gradients", count * times, elements, dtype, "sp",
-                "gradients of norms", formula="h", values=f"{elements:,}", layers=layers,
+                what, formula="size of the parameter", values=f"{elements:,}", layers=layers,
                 source="torch fsdp/_fully_shard/_fsdp_param.py FSDPParam.unsharded_grad_data",
                 why="each rank has seen its part of the sequence; FSDP asks for the whole gradient before it scatters",
             )  # fmt: skip
         else:
             yield z.row(
                 stage, "all_reduce", "tp", "optimizer", 2 * count, elements, "fp32", "sp",
-                "gradients of norms", formula="h", values=f"{elements:,}", layers=layers,
+                what, formula="size of the parameter", values=f"{elements:,}", layers=layers,
                 source=f"{_CLIP} _get_total_norm; torch optim/adam.py _fused_adam",
                 why="the gradient stays a partial sum, so the norm and the fused optimizer each sum it for themselves",
             )  # fmt: skip
