@@ -98,7 +98,7 @@ def test_no_row_is_dropped() -> None:
     runs = golden_runs(path)
     assert len(runs) == len(path.read_text().splitlines()) == 543
     said = sum(run.represented for run in runs)
-    assert said >= 517
+    assert said >= 521
     assert all(run.reasons for run in runs if not run.represented)
     json.dumps([run.sections for run in runs])
 
@@ -204,3 +204,9 @@ def test_whatever_a_row_says_it_is_a_journey_or_a_reason(wrong: dict[str, Any], 
 
 def test_a_size_that_is_none_is_told() -> None:
     assert golden_run(row(**{"hidden-size": 0})).reasons == ("hidden-size = 0: must be a whole number of at least 1",)
+
+
+def test_muon_shares_whole_tensors_out() -> None:
+    run = golden_run(row(**{"optimizer": "muon", "use-distributed-optimizer": True, "no-use-layer-wise-param-layout": True}))
+    assert run.software["layer_wise_optimizer"] == "last"
+    assert "use_distributed_optimizer" not in run.sections["plan"]

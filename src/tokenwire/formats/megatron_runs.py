@@ -83,6 +83,8 @@ def _beside(software: Mapping[str, Any]) -> tuple[str, ...]:
         words.append("the journey says a decoder of BERT's shape, its heads are counted beside it; cased vocabulary")
     if software.get("encoder_layers"):
         words.append("the journey says T5's decoder, its encoder is counted beside it")
+    if software.get("layer_wise_optimizer"):
+        words.append("the journey says no distributed optimizer, how Muon's state is shared out is counted beside it")
     if software.get("data_parallel_sharding_strategy"):
         words.append("the journey says the distributed optimizer, what Megatron-FSDP shards besides is counted beside it")
     return tuple(words)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenwire.formats.runs.command_line import whole
 from tokenwire.formats.runs.run import Sections, Unsaid
-from tokenwire.formats.runs.unrepresented import reasons
+from tokenwire.formats.runs.unrepresented import layer_wise, reasons
 
 GPT2_VOCABULARY = 50_257
 """Words of GPT-2's BPE, the tokenizer of a run that names none."""
@@ -184,6 +184,9 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
     if "num-experts" in args and "expert-tensor-parallel-size" in args:
         out["etp"] = args["expert-tensor-parallel-size"]
     out |= {name.replace("-", "_"): True for name in _SWITCHES if name in args}
+    if layer_wise(args):
+        # Parameters and gradients stand whole and are all-reduced.
+        del out["use_distributed_optimizer"]
     out |= {name.replace("-", "_"): args[name] for name in _VALUES if name in args}
     out |= {renamed: args[name] for name, renamed in _RENAMED.items() if name in args}
     for name, key in (("recompute-modules", "recompute_modules"), ("hierarchical-context-parallel-sizes",) * 2):
@@ -229,6 +232,9 @@ def software(args: Mapping[str, Any]) -> dict[str, Any]:
     out["masked_softmax_fusion"] = "no-masked-softmax-fusion" not in args
     if "fp8-format" in args:
         out["fp8"] = True
+    if layer_wise(args):
+        # What is logged is the last rank's.
+        out["layer_wise_optimizer"] = "last"
     if "optimizer-cpu-offload" in args:
         out["optimizer_offload_fraction"] = args.get("optimizer-offload-fraction", 1.0)
     if "use-megatron-fsdp" in args:

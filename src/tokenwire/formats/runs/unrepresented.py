@@ -20,6 +20,11 @@ UNSAID = {
 """Argument: why a run that has it is not said."""
 
 
+def layer_wise(args: Mapping[str, Any]) -> bool:
+    """Return whether whole tensors' states are shared out among the ranks, as Muon needs them."""
+    return args.get("optimizer") == "muon" and "use-distributed-optimizer" in args
+
+
 def reasons(args: Mapping[str, Any]) -> tuple[str, ...]:
     """Return why a run cannot be represented; empty where it can.
 
@@ -39,5 +44,5 @@ def _found(args: Mapping[str, Any]) -> Iterator[str]:
         yield "fp8-format without bf16: parameters and activations in fp32, which the precision fp8 of a journey does not say"
     if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
-    if args.get("optimizer") == "muon" and "use-distributed-optimizer" in args:
-        yield "use-distributed-optimizer with muon: which rank holds which layer's state is not modelled here"
+    if layer_wise(args) and "no-use-layer-wise-param-layout" not in args:
+        yield "use-distributed-optimizer with muon: its layout of parameters by layer is not modelled here"

@@ -19,6 +19,7 @@ class Software(Section):
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
     says it alone). ``heads`` are those of BERT or T5 where they are not a decoder's; ``encoder_layers`` and
     ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5).
+    ``layer_wise_optimizer`` says that Muon's state is shared out tensor by tensor, and whose share is told.
     ``use_precision_aware_optimizer`` and the dtypes are of Megatron's optimizer of that name, ``optimizer_offload_fraction`` is the
     share of its state that stands on the host (which needs that optimizer).
     ``data_parallel_sharding_strategy`` is Megatron-FSDP's, empty where that does not run. ``torch`` and ``transformer_engine`` are versions. ``expandable_segments`` is torch's allocator with them: it leaves no rest of a block unused.
@@ -39,6 +40,7 @@ class Software(Section):
     expandable_segments: bool = False
     fp8: bool = False
     optimizer: Literal["adam", "muon"] = "adam"
+    layer_wise_optimizer: Literal["none", "fullest", "last"] = "none"
     use_precision_aware_optimizer: bool = False
     main_params_dtype: Literal["fp32", "fp16"] = "fp32"
     exp_avg_dtype: Literal["fp32", "fp16", "bf16", "fp8"] = "fp32"

@@ -9,10 +9,10 @@ Other frameworks: ``torch_states``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tokenwire.model.architecture import Tensor
+from tokenwire.model.architecture import Experts, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.plan.base import Sharding
@@ -20,6 +20,7 @@ from tokenwire.timeline.memory.adam import on_device, state_bytes
 from tokenwire.timeline.memory.allocator import counted, rounded
 from tokenwire.timeline.memory.encoder import encoder_elements
 from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.layer_wise import shared_out
 from tokenwire.timeline.memory.part import Part
 from tokenwire.timeline.memory.torch_states import torch_states
 
@@ -32,11 +33,16 @@ PRODUCTS = ("mixer", "feed_forward", "shared_experts", "experts", "mtp")
 
 @dataclass(frozen=True)
 class Held:
-    """The tensors of one kind on a rank: elements of each, dense or of experts; ``products`` are those of matrices inside layers."""
+    """The tensors of one kind on a rank, dense or of experts: elements of each; ``matrices`` says which multiply inside layers."""
 
     name: str
     elements: tuple[int, ...]
-    products: int = 0
+    matrices: tuple[bool, ...]
+
+    @property
+    def products(self) -> int:
+        """Return the elements of matrices inside layers."""
+        return sum(elements for elements, matrix in zip(self.elements, self.matrices, strict=True) if matrix)
 
     @property
     def total(self) -> int:
@@ -50,11 +56,12 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     here = [tensor for tensor in tensors(frame.arch, "megatron") if (tensor.layer in layers or _beside_layers(frame, tensor, stage))]
     parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
     further = {"dense": (*other_heads(frame, stage), *encoder_elements(frame, stage))}
-    return tuple(
-        Held(name, (*(local_elements(frame, x) for x in some), *further.get(name, ())),
-             sum(local_elements(frame, x) for x in some if x.part in PRODUCTS and len(x.shape) > 1))
-        for name, some in parts if some
-    )  # fmt: skip
+    return tuple(_held(frame, name, some, further.get(name, ())) for name, some in parts if some)
+
+
+def _held(frame: Frame, name: str, some: Sequence[Tensor], further: tuple[int, ...]) -> Held:
+    matrices = tuple(tensor.part in PRODUCTS and len(tensor.shape) > 1 for tensor in some)
+    return Held(name, (*(local_elements(frame, tensor) for tensor in some), *further), (*matrices, *(False for _ in further)))
 
 
 def other_heads(frame: Frame, stage: Stage) -> tuple[int, ...]:
@@ -140,15 +147,32 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     state = state_bytes(training, frame.software)
     size = on_device(state * P // N if sharded else each(4) * state // 4, frame.software)
     if frame.software.optimizer == "muon":
-        # One moment of what it updates, Adam's two of the rest.
-        yield _state(frame, "optimizer", f"optimizer state, {part.name}, of Muon and of Adam", "8·n+12·(P-n)", 12 * P - 4 * part.products,
-                     {**more, "n": part.products})  # fmt: skip
+        yield _muon(frame, part)
         return
     share = f"·{1 - frame.software.optimizer_offload_fraction:g}" if frame.software.optimizer_offload_fraction else ""
     yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P{'/N' if sharded else ''}{share}", size, more)
     if training.precision == "fp16" and gradient != 4:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
+
+
+def _muon(frame: Frame, part: Held) -> Part:
+    # One moment of what it updates, Adam's two of the rest.
+    P, more = part.total, {"P": part.total, "n": part.products}
+    what, formula = f"optimizer state, {part.name}, of Muon and of Adam", "8·n+12·(P-n)"
+    if frame.software.layer_wise_optimizer == "none":
+        return _state(frame, "optimizer", what, formula, 12 * P - 4 * part.products, more)
+    ranks = frame.plan.edp if part.name == "experts" else frame.plan.dp * frame.plan.cp
+    shares = shared_out(_one_by_one(frame, part), ranks)
+    size = shares[-1] if frame.software.layer_wise_optimizer == "last" else max(shares)
+    return _state(frame, "optimizer", f"{what}, of the tensors of the {frame.software.layer_wise_optimizer} rank", f"{formula}, shared out", size, more)
+
+
+def _one_by_one(frame: Frame, part: Held) -> list[tuple[int, bool]]:
+    """Return the tensors of a kind, each expert's apart."""
+    counts = [layer.feed_forward.count for layer in frame.arch.kinds if isinstance(layer.feed_forward, Experts)]
+    each = counts[0] // frame.plan.ep if part.name == "experts" and counts else 1
+    return [(elements // each, matrix) for elements, matrix in zip(part.elements, part.matrices, strict=True) for _ in range(each)]
 
 
 def megatron_fsdp(frame: Frame, *, expert: bool) -> Sharding | None:

@@ -1,15 +1,19 @@
-"""Master copy and moments in dtypes of their own, and on the host."""
+"""State of optimizers: in dtypes of their own, on the host, and of whole tensors shared out."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenwire.config import read_section
 from tokenwire.errors import InputError
 from tokenwire.formats.runs.arguments import software
-from tokenwire.plan import TrainingConfig
-from tokenwire.timeline.memory import Software
+from tokenwire.model import preset
+from tokenwire.plan import TrainingConfig, read_plan, resolve
+from tokenwire.timeline.memory import Software, memory
 from tokenwire.timeline.memory.adam import on_device, state_bytes
+from tokenwire.timeline.memory.layer_wise import shared_out, state
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,23 @@ def test_the_command_line_says_so() -> None:
     # All of it, where no fraction is said (megatron/training/arguments.py).
     assert found["optimizer_offload_fraction"] == 1.0
     assert Software(**found).exp_avg_dtype == "bf16"
+
+
+def test_whole_tensors_are_dealt_to_and_fro() -> None:
+    # Sorted 1, 2, 3, 4, 5: ranks 0, 1, 1, 0, 0; 8 bytes an element of a matrix, 12 of others.
+    tensors = [(5, False), (1, True), (3, True), (2, True), (4, True)]
+    assert shared_out(tensors, 2) == (8 * 1 + 8 * 4 + 12 * 5, 8 * 2 + 8 * 3)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.booleans())), st.integers(1, 64))
+def test_nothing_is_dealt_twice(tensors: list[tuple[int, bool]], ranks: int) -> None:
+    assert sum(shared_out(tensors, ranks)) == sum(state(*tensor) for tensor in tensors)
+
+
+def test_the_fullest_rank_holds_no_less_than_the_last() -> None:
+    arch = preset("gpt2", 50257)
+    plan = resolve(read_plan({}), TrainingConfig(), arch, 8)
+    sizes = [memory(arch, plan, Software(optimizer="muon", layer_wise_optimizer=whose)).stages[0].of("optimizer", "between")
+             for whose in ("last", "fullest", "none")]  # fmt: skip
+    assert sizes == sorted(sizes)
+    assert sizes[1] < sizes[2]
