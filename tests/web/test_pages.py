@@ -64,7 +64,7 @@ def test_every_page_of_16384_gpus_is_small_enough_to_send(pages: Pages, name: st
         ("plan", "?rank=8", "ranks 0 to 7"), ("step", "?op=999", "rows 0 to"), ("fabric", "?link=99999", "links 0 to"), ("packet", "?packet=99", "packets 0 to 31"),
         ("tokens", "?token=5000", "tokens 0 to 1,742"), ("tokens", "?find=zzzz", "is in no token"), ("words", "?verse=Inferno+V", "nearest that works"),
         ("model", "?tensor=layers.0.nothing", "nearest that works"), ("fabric", "?fail=leaf99", "leaf0 to leaf3"), ("flows", "?only=ep", "--only ep"),
-        ("needs", "?exposed=2", "below 1"), ("needs", "?mfu=x", "below 1"), ("collective", "?call=sum", "unknown collective"), ("timeline", "?zoom=b", "two times"),
+        ("needs", "?exposed=2", "from 0.1 % to 99.9 %"), ("needs", "?mfu=x", "below 1"), ("collective", "?call=sum", "unknown collective"), ("timeline", "?zoom=b", "two times"),
         ("collective", "?call=all_reduce&ranks=99999999999", "whole number"), ("collective", "?call=all_reduce&ranks=8&bytes=12", "needs a unit"),
         ("compare", "?other=nothing", "unknown journey"), ("compare", "?with_set=plan.tp%3D3", "tp"), ("plan", "?set=plan.tp%3D3", "tp = 3"),
         ("plan", "?set=model.layers%3D999999999", "layers"), ("fabric", "?set=cluster.nodes%3D99999999", "at most"),

@@ -37,7 +37,7 @@ def layout() -> Any:
                 dmc.AppShellNavbar(html.Nav(id="walk", className="walk", **{"aria-label": "The walk"})),
                 dmc.AppShellMain(html.Div([
                     html.Div(id="bar"),
-                    html.Main(id="main", tabIndex=-1, style={"outline": "none"}, children=html.Div("Loading", className="working")),
+                    html.Div(id="main", tabIndex=-1, style={"outline": "none"}, children=html.Div("Loading", className="working")),
                 ], className="shell")),
             ],
             id="shell", header={"height": 52}, navbar={"width": 210, "breakpoint": "sm", "collapsed": {"mobile": True}}, padding="md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 import polars as pl
@@ -56,10 +57,10 @@ def _rates(view: View, told: list[dict[str, Any]]) -> Any:
     names = [*(one["name"] for one in rates), "a NIC has"]
     values = [*(one["value"] for one in rates), has]
     frame = pl.DataFrame({"name": names, "value": values})
-    bars = [{"type": "bar", "orientation": "h", "y": names, "x": [value * 8 / 1e9 for value in values], "marker": {"color": ["#4269d0"] * len(rates) + ["#868e96"]},
+    bars = [{"type": "bar", "orientation": "h", "y": ["<br>".join(wrap(name, 26)) for name in names], "x": [value * 8 / 1e9 for value in values], "marker": {"color": ["#4269d0"] * len(rates) + ["#868e96"]},
              "hovertemplate": "%{y}: %{x:.3g} Gb/s<extra></extra>"}]  # fmt: skip
     layout = {"yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {"title": {"text": "Gb/s"}}}
-    return chart(view, "rates", "The rates beside what the NIC has", bars, frame, [Column("name", "what"), Column("value", "rate", "B/s")], layout=layout, height=110 + 34 * len(names))
+    return chart(view, "rates", "The rates beside what the NIC has", bars, frame, [Column("name", "what"), Column("value", "rate", "B/s")], layout=layout, height=110 + 48 * len(names))
 
 
 def _table(view: View, told: list[dict[str, Any]]) -> html.Section:

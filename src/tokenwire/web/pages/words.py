@@ -7,10 +7,13 @@ from typing import Any
 import polars as pl
 from dash import html
 
+from tokenwire.report.charts.words import charts as laws
+from tokenwire.report.comparison.chart import Chart
 from tokenwire.report.rooms import words as room
 from tokenwire.report.scenes import verse as verses
 from tokenwire.report.scenes import words as scene
 from tokenwire.report.terminal import harmless, shortened
+from tokenwire.text import types
 from tokenwire.units import format_bytes
 from tokenwire.web.parts.charts import chart
 from tokenwire.web.parts.fields import field, row
@@ -30,7 +33,7 @@ def fields(view: View) -> list[Any]:
 def page(view: View) -> list[Any]:
     """Return the page of words."""
     shown, counted, of_text = verses.facts(view.walk), scene.facts(view.walk), room.facts(view.journey.text())
-    return [*fields(view), _verses(shown), _of_text(of_text), html.Div([_words(view, counted), _laws(view, of_text)], className="side")]
+    return [*fields(view), _verses(shown), _of_text(of_text), html.Div([_words(view, counted), _common(view, of_text)], className="side"), _laws(view)]
 
 
 def _verses(shown: dict[str, Any]) -> html.Section:
@@ -64,7 +67,22 @@ def _words(view: View, counted: dict[str, Any]) -> html.Section:
     return table(view, "words", "The words shown", frame, [Column("text", "word", wide=True), Column("times", "times in the whole text", "1")], height=330)
 
 
-def _laws(view: View, of_text: dict[str, Any]) -> html.Section:
+def _laws(view: View) -> html.Div:
+    text = view.journey.text()
+    return html.Div([_law(view, name, drawn) for name, drawn in zip(("zipf", "heaps"), laws(text), strict=True)] if types(text.content) else [], className="side")
+
+
+def _law(view: View, name: str, drawn: Chart) -> html.Section:
+    x = list(drawn.x_values)
+    lines = [{"type": "scatter", "mode": "lines", "name": one.name, "x": x, "y": list(one.values)} for one in drawn.series]
+    keys = [("counted", "fit")[number] for number in range(len(drawn.series))]
+    frame = pl.DataFrame({"x": x, **{key: list(one.values) for key, one in zip(keys, drawn.series, strict=True)}})
+    columns = [Column("x", drawn.x_title, "1"), *(Column(key, one.name, "1") for key, one in zip(keys, drawn.series, strict=True))]
+    layout = {axis: {"type": "log", "dtick": 1, "title": {"text": said}} for axis, said in (("xaxis", drawn.x_title), ("yaxis", drawn.y_title))}
+    return chart(view, name, drawn.title, lines, frame, columns, layout=layout, height=320)
+
+
+def _common(view: View, of_text: dict[str, Any]) -> html.Section:
     frame = pl.DataFrame(of_text["most_common"], schema={"type": pl.String, "count": pl.Int64})
     bars = {"type": "bar", "orientation": "h", "y": frame["type"].to_list(), "x": frame["count"].to_list()}
     return chart(view, "common", "The most common words", [bars], frame, [Column("type", "word"), Column("count", "times", "1")],

@@ -116,7 +116,7 @@ def _grid(
     rows = list(_rows(frame, columns, chosen))
     return html.Div(dag.AgGrid(
         id={"grid": f"{view.page}-{name}"}, rowData=rows, columnDefs=[_definition(view, column) for column in columns],
-        defaultColDef={"sortable": True, "resizable": True, "filter": len(frame) > 40, "suppressHeaderMenuButton": True, "minWidth": 70},
+        defaultColDef={"sortable": True, "resizable": True, "filter": len(frame) > 40, "suppressHeaderMenuButton": True, "minWidth": 110},
         columnSize="autoSize" if len(columns) > 5 else "responsiveSizeToFit", style={"height": height, "width": "100%"},
         dashGridOptions={"rowHeight": 30, "headerHeight": 34, "ensureDomOrder": True, "animateRows": False,
                          "enableCellTextSelection": True, "suppressMovableColumns": True, "rowBuffer": 4,
