@@ -211,3 +211,13 @@ def test_the_verb_on_a_file(tmp_path: Path) -> None:
                                capture_output=True, text=True, check=False)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["totals"]["gpus"] == 4
+
+
+def test_links_take_the_place_of_the_cluster_of_the_walk(tmp_path: Path) -> None:
+    # The built-in walk names GPUs a node, which a file of links says itself: nothing of it stays behind.
+    from tokenwire.journey import Journey
+
+    file = tmp_path / "links.csv"
+    file.write_text("src,dst,rate\ngpu0,nic0,400 Gb/s\ngpu1,nic1,400 Gb/s\nnic0,leaf0,400 Gb/s\nnic1,leaf0,400 Gb/s\n")
+    journey = Journey.read(None, overrides=[f"cluster.file={file}", "plan.tp=1", "cluster.routing=spray"])
+    assert (journey.fabric().world, journey.config.cluster.routing) == (2, "spray")

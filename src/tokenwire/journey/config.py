@@ -149,6 +149,10 @@ def _lay_over(sections: dict[str, dict[str, Any]], override: str) -> None:
         values.pop("gpus" if name == "nodes" else "nodes", None)
     if section == "cluster" and name == "preset" and value != values.get("preset"):
         sections["cluster"] = values = {key: values[key] for key in ("nodes", "gpus") if key in values}
+    if section == "cluster" and name == "file" and value != values.get("file"):
+        # A file has a cluster of its own; one of links also says how many GPUs there are.
+        kept = () if str(value).lower().endswith((".csv", ".graphml")) else ("preset", "nodes", "gpus")
+        sections["cluster"] = values = {key: values[key] for key in kept if key in values}
     values[name] = value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.collectives.algorithm import MOST_RANKS
 from tokenwire.collectives.nccl import Machine, Overrides, choose, crossings, graphs, read_overrides
 from tokenwire.collectives.nccl.constants import ALGORITHMS, of_gpu, sources
 from tokenwire.collectives.nccl.sweep import TYPES, Row, curves, read_sizes, sweep
@@ -76,7 +77,7 @@ def read(
     gpu, cpu = of_gpu(facts.gpu)
     g = facts.gpus_per_node
     if ranks < 1 or (ranks > g and ranks % g):
-        whole = max(ranks // g, 1) * g
+        whole = max(min(ranks, MOST_RANKS) // g, 1) * g
         raise InputError(f"--ranks {ranks:,}", rule=f"must be 1 to {g} in one node, or whole nodes of {g}", nearest=f"--ranks {whole}")
     local = min(g, ranks)
     machine = Machine(
