@@ -210,3 +210,12 @@ def test_a_shared_expert_of_its_own_width():
         _read(hidden_size=64, experts=4, expert_feed_forward=32, shared_feed_forward=48, vocabulary_size=10)
     )
     assert arch.layers[0].feed_forward.shared.width == 48
+
+
+def test_text_configs_inside_each_other_are_one_line():
+    deep = {"model_type": "gpt2"}
+    for _ in range(2000):
+        deep = {"model_type": "llava", "text_config": deep}
+    with pytest.raises(InputError, match="nested too deeply") as error:
+        from_huggingface(deep)
+    assert "\n" not in str(error.value)

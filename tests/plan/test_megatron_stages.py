@@ -62,7 +62,7 @@ def _megatron_chunks(layers: int, options: dict[str, Any]) -> list[list[list[int
                     offset = transformer_layer.get_transformer_layer_offset(config, virtual, rank)
                     stage.append(list(range(offset, offset + count)))
                 out.append(stage)
-    except (ValueError, AssertionError, NotImplementedError):
+    except (ValueError, AssertionError, NotImplementedError, ZeroDivisionError):
         return None
     return out
 

@@ -33,6 +33,8 @@ CASES: list[tuple[Architecture, int, dict[str, Any], dict[str, Any], str, str]] 
     (gpt(6), 8, {"pp": 4, "decoder_first_pipeline_num_layers": 2}, {}, "4 layers left", "num_layers = 3"),
     (gpt(6), 8, {"pp": 2, "decoder_first_pipeline_num_layers": 2, "account_for_loss_in_pipeline_split": True}, {},
      "cannot go with", "account_for_loss_in_pipeline_split = false"),
+    (gpt(8), 8, {"pp": 2, "vpp": 2, "decoder_first_pipeline_num_layers": 4, "decoder_last_pipeline_num_layers": 4}, {},
+     "divides by the stages between", "vpp = 1"),
     (gpt(), 8, {}, {"global_batch": 12}, "micro_batch·dp = 1·8 = 8 must divide", "global_batch = 8"),
     (gpt(), 8, {"cp": 4}, {"sequence_length": 60}, "2·cp = 8 must divide", "sequence_length = 56"),
     (gpt(), 8, {"tp": 8, "sequence_parallel": True}, {"sequence_length": 60}, "tp = 8 must divide", "sequence_length = 56"),
@@ -133,6 +135,26 @@ def _mended(error: InputError, options: dict[str, Any], training: dict[str, Any]
     except InputError as other:
         rule = other.rule
     assert rule != error.rule
+
+
+@pytest.mark.parametrize(
+    ("arch", "gpus", "options", "training", "steps"),
+    [(llama(), 16, {"cp": 16, "cp_comm_type": "a2a"}, {"global_batch": 1}, 2), (llama(), 16, {"dialect": "deepspeed", "cp": 16}, {"global_batch": 1}, 2),
+     (gpt(18), 64, {"pp": 16, "vpp": 2, "tp": 4}, {"global_batch": 64}, 2)],
+)  # fmt: skip
+def test_where_two_values_have_to_change_the_first_leads_to_the_second(arch: Any, gpus: int, options: Any, training: Any, steps: int) -> None:
+    # Nearer values (15 of 16 ranks) would only break another rule, whose nearest value leads back.
+    values = {"sequence_length": 64, "micro_batch": 1, **training}
+    said = []
+    for _ in range(steps):
+        with pytest.raises(InputError) as error:
+            resolve(read_plan(options), TrainingConfig(**values), arch, gpus)
+        said.append(error.value.nearest)
+        key, value = error.value.nearest.split("] ")[-1].split(" = ")
+        part = values if key in values else options
+        part |= {key: int(value)}
+    resolve(read_plan(options), TrainingConfig(**values), arch, gpus)
+    assert len(set(said)) == steps
 
 
 @given(

@@ -174,6 +174,8 @@ def from_huggingface(fields: Mapping[str, Any], *, where: str = "config.json") -
     kind = read.word("model_type", default="")
     text = fields.get("text_config")
     if isinstance(text, Mapping) and text:
+        if where.count(" text_config") > 7:
+            raise InputError("text_config", where=where.split(" text_config")[0], rule="is nested too deeply")
         # A model of text and images: what is trained on text is its text part.
         inner = (
             {"tie_word_embeddings": fields["tie_word_embeddings"]} if "tie_word_embeddings" in fields else {}

@@ -129,6 +129,11 @@ def _layers(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
                      else "account_for_embedding_in_pipeline_split",
                      "cannot go with a given number of layers on the first or last stage")  # fmt: skip
         return
+    if v > 1 and p == 2 and first is not None and last is not None:
+        # transformer_layer.py, get_transformer_layer_offset: a ZeroDivisionError.
+        yield Broken("plan", "vpp", "with the layers of first and last stage given Megatron divides by the stages between, and pp = 2 has none",
+                     (("plan", "pp"),), (1,))  # fmt: skip
+        return
     if p > L + accounted:
         yield Broken("plan", "pp", f"the model has only {L} layers, so a stage would be without a layer")
         return

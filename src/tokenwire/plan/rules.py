@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, get_args, get_origin
 
 from tokenwire.errors import InputError
@@ -73,21 +73,35 @@ def hold(choice: Choice, rules: Rules) -> None:
 
 
 def _nearest(choice: Choice, rules: Rules, broken: Broken) -> str:
-    # A value for which every rule holds; where another rule is broken besides, one for which at least this rule holds.
-    partly = ""
+    # A value for which every rule holds; else one for which at least this rule holds, best with a next rule that one more value mends.
     own = (broken.section, broken.key)
-    tried = [(own, broken.values), *((pair, _candidates(choice, *pair)) for pair in (own, *broken.mend)), (own, _words(choice, *own))]
+    # The first value that leaves each choice of rules broken.
+    partly: dict[str, tuple[str, Choice, Broken]] = {}
+    for shown, changed in _changes(choice, broken):
+        left = list(rules(changed))
+        if not left:
+            return shown
+        if all(_kind(other) != _kind(broken) for other in left):
+            partly.setdefault(" ".join(map(_kind, left)), (shown, changed, left[0]))
+    for shown, changed, next_one in islice(partly.values(), MOST_TRIED):
+        further = (other for _, other in _changes(changed, next_one, NEAR) if other.value(*own) == changed.value(*own))
+        if any(not any(rules(other)) for other in further):
+            return shown
+    return next(iter(partly.values()))[0] if partly else ""
+
+
+MOST_TRIED, NEAR = 6, 32
+"""Choices of rules left broken, and how far from its own a value is sought, where two values have to change."""
+
+
+def _changes(choice: Choice, broken: Broken, reach: int = 1024) -> Iterator[tuple[str, Choice]]:
+    """Yield choices with one value changed, and that value in words: those that a broken rule names, nearest first."""
+    own = (broken.section, broken.key)
+    tried = [(own, broken.values), *((pair, _candidates(choice, *pair, reach)) for pair in (own, *broken.mend)), (own, _words(choice, *own))]
     for (section, key), values in tried:
         for value in values:
-            left = list(rules(choice.changed(section, key, value)))
             shown = _shown(key, value)
-            if section != broken.section:
-                shown = f"[{section}] {shown}"
-            if not left:
-                return shown
-            if not partly and all(_kind(other) != _kind(broken) for other in left):
-                partly = shown
-    return partly
+            yield shown if section == broken.section else f"[{section}] {shown}", choice.changed(section, key, value)
 
 
 def _shown(key: str, value: object) -> str:
@@ -105,7 +119,7 @@ def _kind(broken: Broken) -> str:
     return broken.section + "".join(c for c in broken.rule if not c.isdigit() and c not in ",·")
 
 
-def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:
+def _candidates(choice: Choice, section: str, key: str, reach: int) -> Iterator[object]:
     value = choice.value(section, key)
     # Nearest first, the smaller of two that are equally near: it asks for less. Large values by their likely divisors.
     if isinstance(value, bool):
@@ -118,7 +132,7 @@ def _candidates(choice: Choice, section: str, key: str) -> Iterator[object]:
         return
     if not isinstance(value, int):
         return
-    near = chain.from_iterable((value - step, value + step) for step in range(1, 1025))
+    near = chain.from_iterable((value - step, value + step) for step in range(1, reach + 1))
     powers = sorted((2**n for n in range(25)), key=lambda power: abs(power - value))
     for candidate in chain(near, powers):
         if 1 <= candidate <= MOST_GPUS and candidate != value:
