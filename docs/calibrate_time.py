@@ -133,30 +133,32 @@ def fit(wanted: Wanted, all_cases: Sequence[Case]) -> Fitted:
     return out
 
 
+NEWER = ("b300", "gb200", "gb300")
+"""GPUs that run experts' kernels of the same chips and software, and share two numbers: fewer are fitted than there are models."""
+
+
 def megatron_bridge() -> list[Wanted]:
-    """Return the settings of Megatron-Bridge: by GPU and precision; with experts also by time, as kernels for them were fused in 26.06."""
+    """Return the settings of Megatron-Bridge: by GPU and precision; with experts by chip and by whether the whole step is one CUDA graph."""
     source = "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary"
     dense = (("h100", "fp8"), ("b200", "fp8"), ("gb200", "fp8"), ("gb200", "mxfp8"), ("gb300", "fp8"), ("gb300", "mxfp8"), ("gb300", "nvfp4"))
-    experts = (("h100", "fp8", "25"), ("b200", "mxfp8", "25"), ("b300", "mxfp8", "26.02"), ("gb200", "bf16", "26.02"),
-               ("gb200", "mxfp8", "26.02"), ("gb300", "mxfp8", "26.02"), ("gb200", "mxfp8", "26.06"), ("gb300", "mxfp8", "26.06"))  # fmt: skip
+    experts = (("h100", ("h100",), "fp8", False), ("b200", ("b200",), "mxfp8", False), ("nvl72", ("gb200", "gb300"), "bf16", False),
+               ("blackwell", NEWER, "mxfp8", False), ("blackwell", NEWER, "mxfp8", True))  # fmt: skip
     out = [
         Wanted(f"{gpu}-megatron-bridge-{precision}", (gpu,), ("megatron",), precision, source,
                lambda c, gpu=gpu, precision=precision: c.table == "Megatron-Bridge" and not c.experts and c.gpu.kind == gpu and c.precision == precision,
                (0,), False)
         for gpu, precision in dense
     ]  # fmt: skip
-    newest = {gpu: max(since for g, _, since in experts if g == gpu) for gpu, _, _ in experts}
-    for gpu, precision, since in experts:
-        late = since == "26.06"
-        split = sum(1 for g, p, _ in experts if (g, p) == (gpu, precision)) > 1
+    for name, gpus, precision, graph in experts:
 
-        def member(c: Case, gpu: str = gpu, precision: str = precision, late: bool = late, split: bool = split) -> bool:
-            mine = c.table == "Megatron-Bridge" and c.experts and c.gpu.kind == gpu
-            same = c.precision == precision or (c.precision != "bf16" and precision != "bf16")
-            return mine and same and (not split or (c.run.software["release"] >= "26.06") == late)
+        def member(c: Case, gpus: tuple[str, ...] = gpus, precision: str = precision, graph: bool = graph) -> bool:
+            mine = c.table == "Megatron-Bridge" and c.experts and c.gpu.kind in gpus
+            return mine and (c.precision == "bf16") == (precision == "bf16") and c.run.software["whole_graph"] == graph
 
-        name = f"{gpu}-megatron-bridge-experts-{precision}" + ("-26.06" if late else "")
-        out.append(Wanted(name, (gpu,), ("megatron",), precision, source, member, (0, 2), True, since == newest[gpu]))
+        out.append(
+            Wanted(f"{name}-megatron-bridge-experts-{precision}" + "-graph" * graph, gpus, ("megatron",), precision, source, member, (0, 2), True,
+                   graph or gpus != NEWER)
+        )  # fmt: skip
     return out
 
 

@@ -79,6 +79,8 @@ def case_of(table: str, run: Run) -> Case:
     facts = read_section(ClusterConfig, cluster, where="[cluster]")
     plan = resolve(read_plan(given["plan"]), training, arch, facts.world)
     gpu = accelerator(str(run.software["gpu"]))
+    if run.software.get("precision") == "nvfp4":
+        gpu = gpu.in_four_bits()
     return Case(table, run, arch, plan, operations(arch, plan).to_dicts(), facts.facts, gpu)
 
 

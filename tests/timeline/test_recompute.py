@@ -31,7 +31,7 @@ def test_every_second_product_by_operator() -> None:
 
 @pytest.mark.parametrize(("options", "rule"), [
     ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, "layer"),
-    ({"recompute_granularity": "selective"}, "core"), ({}, "nothing"),
+    ({"recompute_granularity": "selective"}, "modules"), ({}, "nothing"),
     ({"dialect": "torchtitan", "activation_checkpoint_mode": "full"}, "layer"),
     ({"dialect": "torchtitan", "activation_checkpoint_mode": "full", "early_stop": True}, "layer, stopped early"),
     ({"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "op"}, "operators"),
@@ -61,3 +61,15 @@ def test_by_operator_only_the_last_sum_depends_on_stopping() -> None:
     forward = [o for o in layer_operators(LLAMA, z) if o.phase == "forward"]
     differs = [o.name for o in forward if repeated(Again("operators"), o, LLAMA) != repeated(Again("operators, stopped early"), o, LLAMA)]
     assert differs == ["feed-forward residual"]
+
+
+@pytest.mark.parametrize(("module", "names"), [
+    ("core_attn", {"core attention"}), ("layernorm", {"norm"}), ("moe_act", {"experts' activation"}), ("mlp", set()),
+    ("mla_up_proj", {"query up", "key and value up", "rotary positions and joining"}), ("shared_experts", {"up", "activation", "down"}),
+])  # fmt: skip
+def test_the_modules_of_megatron(module: str, names: set[str]) -> None:
+    layer = preset("deepseek-v3").layers[10]
+    z = Shapes(tokens=4096, sequence=4096, micro_batch=1, hidden=7168, ep=32)
+    redo = Again("modules", frozenset({module}))
+    found = {o.name for o in layer_operators(layer, z) if o.phase == "forward" and repeated(redo, o, layer)}
+    assert found == names

@@ -125,3 +125,16 @@ def test_measured_calls_inside_a_node_by_hand() -> None:
 def test_what_is_exposed_lies_between_nothing_and_all(c: float, work: float, pieces: int) -> None:
     assert 0 <= exposed(c, work, pieces) <= c
     assert exposed(c, work, pieces) >= c - work - 1e-9
+
+
+@pytest.mark.parametrize("overrides", [(), ("plan.overlap_grad_reduce=true",), ("model.preset=mixtral-8x7b", "plan.ep=2")])
+def test_what_is_kept_from_plans_before_changes_nothing(overrides: tuple[str, ...]) -> None:
+    from tokenwire.timeline import communication, compute, efficiency, operators, order
+
+    again = timed(*overrides) and timed(*overrides)
+    for module in (communication, compute, efficiency, operators, order):
+        for made in vars(module).values():
+            if hasattr(made, "cache_clear"):
+                made.cache_clear()
+    fresh = timed(*overrides)
+    assert (fresh.step_seconds, fresh.stages, fresh.figures) == (again.step_seconds, again.stages, again.figures)

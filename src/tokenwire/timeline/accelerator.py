@@ -70,6 +70,10 @@ class Accelerator:
     source: str = ""
     assumed: tuple[str, ...] = ()
 
+    def in_four_bits(self) -> Accelerator:
+        """Return the accelerator with its products of 8 bits at the peak of 4, for plans that cannot say the latter."""
+        return replace(self, peaks={**self.peaks, "fp8": self.peaks.get("fp4", self.peak("fp8"))})
+
     def peak(self, precision: str) -> float:
         """Return the dense peak in FLOP/s of matrix products of a precision (fp16 as bf16; fp8 as bf16 where there is none)."""
         if precision == "fp8":
@@ -101,7 +105,7 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     (3350000000000.0, True)
     """
     facts = named_facts(gpu)
-    peaks: dict[str, float] = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp32") if key in facts}
+    peaks: dict[str, float] = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp4", "fp32") if key in facts}
     if peak_flops is not None and peak_flops != peaks["bf16"]:
         peaks = {key: value * peak_flops / peaks["bf16"] for key, value in peaks.items()}
     sources = _read("gpus")["sources"]
@@ -110,7 +114,10 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
         (facts["attention"][0], facts["attention"][1]), kind=kind_of(gpu),
         source="; ".join(sources[key] for key in sources),
     )  # fmt: skip
-    out = _with_tables(out, facts["measured"]) if measured and "measured" in facts else out
+    if measured and "measured" in facts:
+        out = _with_tables(out, facts["measured"])
+    elif measured and "same_chip" in facts:
+        out = _with_kernels(out, facts["same_chip"])
     return replace(out, assumed=tuple(_assumed(gpu)))
 
 
@@ -167,6 +174,18 @@ def _with_tables(out: Accelerator, name: str) -> Accelerator:
         tables=Tables(facts["source"], parse_flops(facts["peak"]), matmul, grouped, attention),
         source=facts["source"],
     )  # fmt: skip
+
+
+def _with_kernels(out: Accelerator, name: str) -> Accelerator:
+    """Return an accelerator with what was measured of attention and experts' kernels on another with the same chip.
+
+    Shares of the peak are of the chip; rates of its memory and network, and plain products, which power decides, stay its own.
+    """
+    other = _with_tables(out, name)
+    if other.tables is None:
+        return out
+    shares = {"default": MEMORY_SHARE, **{kind: share for kind, share in other.memory_shares.items() if kind != "default"}}
+    return replace(out, tables=replace(other.tables, matmul={}), memory_shares=shares, source=f"{out.source}; {other.source}")
 
 
 @cache

@@ -92,6 +92,8 @@ def calibrated(gpu: Accelerator, setting: Setting | None, precision: str) -> Acc
     )
     if setting.precision != precision.replace("fp16", "bf16"):
         note += f"; those ran in {setting.precision}"
+    if setting.precision == "nvfp4":
+        gpu = gpu.in_four_bits()
     return replace(
         gpu, sustained=setting.products, sustained_attention=setting.attention, sustained_memory=setting.memory, beside=setting.beside,
         assumed=(*gpu.assumed, note),

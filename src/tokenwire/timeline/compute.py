@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tokenwire.model.architecture import Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
@@ -29,8 +29,26 @@ from tokenwire.timeline.operators import (
 from tokenwire.timeline.recompute import Again, again, repeated
 
 AttentionKind = Literal["flash", "unfused"]
+WIDE = ("output layer", "router")
+"""Products that stay in 16 bits where the others have 8: Megatron-LM, megatron/core/fp8_utils.py (layers' linears alone); torchtitan's
+Float8 leaves the output out (torchtitan/components/quantization/float8.py, filter_fqns)."""
+CAST, LOOKED_FOR = 4.0, 2.0
+"""Bytes an element of an input or an output's gradient that is cast to 8 bits ahead of a product: 2 read, 1 written as it lies and 1
+turned, for the gradient of the weight; scaled by the tensor's own largest value, that is looked for first (2 more)
+(NVIDIA/TransformerEngine, transformer_engine/common/recipe: DelayedScaling, MXFP8BlockScaling; Float8CurrentScaling)."""
+EIGHT_BITS_OF_ATTENTION = 0.81
+"""Share of the 8-bit peak that attention in 8 bits reaches, over its share of the 16-bit peak in 16: 1.2 of 1.979 PFLOP/s over 740 of 989
+TFLOP/s on H100 (Shah et al. 2024, FlashAttention-3, abstract)."""
 PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "head")
 """What the seconds of a layer are told by; ``core`` is attention between its projections."""
+
+
+class Numbers(NamedTuple):
+    """What is computed in: products, bytes an element that casting them to 8 bits moves, and whether attention is in 8 bits too."""
+
+    products: str = "bf16"
+    cast: float = 0.0
+    attention: bool = False
 
 
 @dataclass
@@ -62,29 +80,33 @@ class Work:
 
 
 @lru_cache(maxsize=8192)
-def seconds(o: Operator, gpu: Accelerator, precision: str) -> tuple[float, How | None]:
+def seconds(o: Operator, gpu: Accelerator, numbers: Numbers) -> tuple[float, How | None]:
     """Return the seconds of one operator, and how its efficiency is known (None: bound by memory).
 
     >>> from tokenwire.timeline.accelerator import accelerator
     >>> o = Operator("up", "feed_forward", "matmul", "forward", 2.0 * 4096**3, 3 * 2.0 * 4096**2, m=4096, k=4096, n=4096)
-    >>> t, how = seconds(o, accelerator("A100 SXM"), "bf16")          # 137.4 GFLOP / (312 TFLOP/s · 0.799)
+    >>> t, how = seconds(o, accelerator("A100 SXM"), Numbers())        # 137.4 GFLOP / (312 TFLOP/s · 0.799)
     >>> round(t * 1e3, 3), how
     (0.551, 'generic')
     """
     moved = gpu.memory_seconds(o.bytes, o.share, o.kernels if o.kind == "memory" else 0)
     if o.kind == "memory":
         return moved, None
-    peak = gpu.peak("fp32" if precision == "fp32" else "bf16")
+    narrow = numbers.products == "fp8" and o.kind != "attention" and o.name not in WIDE
+    peak = gpu.peak(numbers.products if narrow else "fp32" if numbers.products == "fp32" else "bf16")
+    if o.kind == "attention" and numbers.attention:
+        peak = gpu.peak("fp8") * EIGHT_BITS_OF_ATTENTION
     if o.kind == "attention":
         share, how = attention_share(gpu, o.phase == "input", o.m, o.k, o.n, o.d, o.d_v)
     elif o.kind == "grouped":
         share, how = grouped_share(gpu, o.phase, o.groups, o.m, o.k, o.n)
-        peak = gpu.peak(precision)
     else:
         share, how = matmul_share(gpu, o.phase, o.m, o.k, o.n)
-        peak = gpu.peak(precision)
     sustained = gpu.sustained_attention if o.kind == "attention" else gpu.sustained
-    return max(o.flops / (peak * share * sustained), moved), how
+    spent = max(o.flops / (peak * share * sustained), moved)
+    if narrow and o.phase != "weight":
+        spent += gpu.memory_seconds(numbers.cast * o.groups * o.m * o.k)
+    return spent, how
 
 
 def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash") -> Shapes:
@@ -114,32 +136,43 @@ def chunk_work(
     fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
     return _work(
         tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes_of(arch, plan, attention), gpu,
-        plan.training.precision,
+        numbers_of(plan),
     )  # fmt: skip
+
+
+def numbers_of(plan: Plan) -> Numbers:
+    """Return what a plan computes in."""
+    config, precision = plan.config, plan.training.precision
+    if precision != "fp8":
+        return Numbers(precision)
+    if config.dialect == "torchtitan":
+        return Numbers("fp8")  # its compiler makes casts part of the kernels before them
+    current = getattr(config, "fp8_recipe", "") == "tensorwise"
+    return Numbers("fp8", CAST + LOOKED_FOR * current, getattr(config, "fp8_dot_product_attention", False))
 
 
 @lru_cache(maxsize=1024)
 def _work(
     kinds: tuple[tuple[tuple[Layer, Again], int], ...], ends: tuple[bool, bool], vocabulary: int, fused: bool, z: Shapes,
-    gpu: Accelerator, precision: str,
+    gpu: Accelerator, numbers: Numbers,
 ) -> Work:  # fmt: skip
     """Return the work of layers of these kinds; virtual stages that are alike (most of them) share it."""
     out = Work()
     for (layer, redo), count in kinds:
-        _add(out, layer_operators(layer, z), gpu, precision, count, redo, layer)
+        _add(out, layer_operators(layer, z), gpu, numbers, count, redo, layer)
     if ends[0]:
-        _add(out, embedding_operators(vocabulary, z), gpu, precision, 1)
+        _add(out, embedding_operators(vocabulary, z), gpu, numbers, 1)
     if ends[1]:
-        _add(out, head_operators(vocabulary, z, fused), gpu, precision, 1)
+        _add(out, head_operators(vocabulary, z, fused), gpu, numbers, 1)
     return out
 
 
 def _add(
-    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, precision: str, count: int, redo: Again | None = None,
+    out: Work, operators: tuple[Operator, ...], gpu: Accelerator, numbers: Numbers, count: int, redo: Again | None = None,
     layer: Layer | None = None,
 ) -> None:  # fmt: skip
     for o in operators:
-        each, how = seconds(o, gpu, precision)
+        each, how = seconds(o, gpu, numbers)
         spent = each * count
         setattr(out, o.phase, getattr(out, o.phase) + spent)
         out.flops += o.flops * count

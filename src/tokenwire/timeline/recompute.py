@@ -1,6 +1,7 @@
 """Which forward is computed a second time in the backward, layer by layer and operator by operator, by each framework's options.
 
-Megatron: full (uniform: all layers, block: the first of each virtual stage) or selective (core attention). torchtitan: full, or
+Megatron: full (uniform: all layers, block: the first of each virtual stage) or selective, by the modules named
+(megatron/core/transformer/transformer_config.py, recompute_modules). torchtitan: full, or
 selective: every n-th layer, counted from 1 over all that a rank holds, or by operator: all but the attention and every second product
 (pytorch/torchtitan v0.2.2, torchtitan/distributed/activation_checkpoint.py: _apply_layer_sac, _apply_op_sac). DeepSpeed: whole layers.
 
@@ -18,16 +19,21 @@ from tokenwire.plan import PlanConfig
 from tokenwire.plan.torchtitan import TorchtitanPlan
 from tokenwire.timeline.operators import Operator
 
-Rule = Literal["nothing", "core", "layer", "layer, stopped early", "operators", "operators, stopped early"]
+Rule = Literal["nothing", "modules", "layer", "layer, stopped early", "operators", "operators, stopped early"]
 SUM = "feed-forward residual"
 LAST = ("down", "experts down", SUM)
 """Operators at the end of a layer that a stopped repetition leaves out."""
 
 
+UP = ("query up", "key and value up", "rotary positions and joining")
+"""What latent attention makes of its small vectors (multi_latent_attention.py, qkv_up_proj_and_rope_apply)."""
+
+
 class Again(NamedTuple):
-    """What of a layer's forward runs again: nothing, core attention, the whole layer, or chosen operators."""
+    """What of a layer's forward runs again: nothing, Megatron's ``modules``, the whole layer, or chosen operators."""
 
     rule: Rule = "nothing"
+    modules: frozenset[str] = frozenset()
 
 
 def again(config: PlanConfig, layers: tuple[int, ...], before: int = 0) -> tuple[Again, ...]:
@@ -35,12 +41,12 @@ def again(config: PlanConfig, layers: tuple[int, ...], before: int = 0) -> tuple
 
     >>> from tokenwire.plan import read_plan
     >>> again(read_plan({"recompute_granularity": "selective"}), (0,))
-    (Again(rule='core'),)
+    (Again(rule='modules', modules=frozenset({'core_attn'})),)
     """
     granularity = getattr(config, "recompute_granularity", None)
     if granularity == "selective":
-        core = "core_attn" in getattr(config, "recompute_modules", ())
-        return tuple(Again("core" if core else "nothing") for _ in layers)
+        modules = frozenset(getattr(config, "recompute_modules", ()))
+        return (Again("modules", modules) if modules else Again(),) * len(layers)
     if granularity == "full":
         number = getattr(config, "recompute_num_layers", None) or 0
         block = getattr(config, "recompute_method", None) == "block"
@@ -62,8 +68,8 @@ def _torchtitan(config: TorchtitanPlan, layers: int, before: int) -> tuple[Again
 
 def repeated(redo: Again, operator: Operator, layer: Layer) -> float:
     """Return the share of a forward operator that runs again in the backward."""
-    if redo.rule == "core":
-        return float(operator.part == "core")
+    if redo.rule == "modules":
+        return float(any(_in_module(operator, module) for module in redo.modules))
     if redo.rule == "layer, stopped early":
         return float(operator.name not in LAST)
     if redo.rule in ("operators", "operators, stopped early"):
@@ -71,6 +77,16 @@ def repeated(redo: Again, operator: Operator, layer: Layer) -> float:
             return float(redo.rule == "operators")
         return _of_operators(operator, layer)
     return float(redo.rule == "layer")
+
+
+def _in_module(operator: Operator, module: str) -> bool:
+    """Return whether an operator belongs to one of Megatron's modules; ``mlp`` is of dense layers, ``moe`` all of experts."""
+    name, part = operator.name, operator.part
+    return {
+        "core_attn": part == "core", "layernorm": name == "norm", "mla_up_proj": name in UP, "mlp": part == "feed_forward",
+        "moe": part == "experts", "moe_act": name == "experts' activation",
+        "shared_experts": part == "experts" and name in ("up", "activation", "down"),
+    }.get(module, False)  # fmt: skip
 
 
 def _of_operators(operator: Operator, layer: Layer) -> float:
