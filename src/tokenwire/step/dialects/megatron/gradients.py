@@ -24,7 +24,7 @@ _BUFFER = "megatron-core distributed/param_and_grad_buffer.py _ParamAndGradBucke
 
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield gradient and parameter traffic of a stage."""
-    for expert in (False, True):
+    for expert in (False, True) if has_optimizer_of_experts(sizes, stage) else (False,):
         # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes (mxfp8: in bf16, cast after that).
         for fp8 in (True, False) if sizes.config.fp8_param_gather else (False,):
             yield from _buffers(sizes, stage, expert, fp8)
@@ -32,8 +32,17 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     yield from _tied_embedding(sizes, stage)
 
 
-def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
-    """Yield (tensor, elements on this rank, whether it is a copy of a tied embedding) in the order of registration."""
+def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> tuple[tuple[Tensor, int, bool], ...]:
+    """Return (tensor, elements on this rank, whether it is a copy of a tied embedding) in the order of registration."""
+    # Each kind of buffer asks for the same list.
+    key = (stage.index, chunk)
+    if key not in z.kept:
+        z.kept[key] = tuple(_chunk_tensors(z, stage, chunk))
+    listed: tuple[tuple[Tensor, int, bool], ...] = z.kept[key]
+    return listed
+
+
+def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
     by_layer, before, after = _parts(z)
     own = len(z.arch.layers) - z.next_tokens
     first = stage.has_embedding and chunk == 0
@@ -44,7 +53,8 @@ def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, 
         for tensor in before:
             yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
     for layer in (index for index in stage.chunks[chunk] if index < own):
-        yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer.get(layer, [])))
+        listed = by_layer.get(layer, [])
+        yield from [(listed[place], n, False) for place, n in _places(z, layer, listed)]
     # The last norm goes with the head; beside multi-token prediction with the last layer.
     if own - 1 in stage.chunks[chunk] if z.next_tokens else last:
         yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head")
@@ -56,6 +66,16 @@ def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, 
         if shared and z.arch.tied_embeddings:
             # Beside a layer of multi-token prediction the copy is its embedding, and the head has memory that goes unused.
             yield before[0], local_elements(z, before[0]), not further
+
+
+def _places(z: Sizes, layer: int, listed: list[Tensor]) -> tuple[tuple[int, int], ...]:
+    """Return the place in ``listed`` and the elements of each parameter; layers that are one object (most of them) share it."""
+    key = id(z.arch.layers[layer])
+    if key not in z.kept:
+        place = {id(tensor): at for at, tensor in enumerate(listed)}
+        z.kept[key] = tuple((place[id(tensor)], n) for tensor, n in _registered(z, listed))
+    places: tuple[tuple[int, int], ...] = z.kept[key]
+    return places
 
 
 def _registered(z: Sizes, layer: list[Tensor]) -> Iterator[tuple[Tensor, int]]:

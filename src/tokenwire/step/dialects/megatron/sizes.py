@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from typing import Any
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
@@ -34,7 +35,7 @@ class Sizes:
         assert isinstance(plan.config, MegatronPlan)
         return cls(arch, plan, plan.config)
 
-    @property
+    @cached_property
     def symbols(self) -> Mapping[str, int]:
         """Return the value of each symbol that formulas use."""
         plan, training = self.plan, self.plan.training
@@ -84,7 +85,27 @@ class Sizes:
 
         >>> # doctest below in tests/step/test_megatron.py: needs a plan
         """
-        return written(formula, self.symbols)
+        if formula not in self._put_in:
+            self._put_in[formula] = written(formula, self.symbols)
+        return self._put_in[formula]
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """Return what was worked out of this plan before."""
+        return {}
+
+    @cached_property
+    def _put_in(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def _group_sizes(self) -> dict[str, int]:
+        return {}
+
+    def _group_size(self, group: str) -> int:
+        if group not in self._group_sizes:
+            self._group_sizes[group] = self.plan.group_size(group)
+        return self._group_sizes[group]
 
     def row(
         self, stage: int, op: Op, group: str, phase: Phase, count: int, elements: int, what: str, *, formula: str,
@@ -93,7 +114,7 @@ class Sizes:
     ) -> Operation:  # fmt: skip
         """Return a row; the group's size, the dtype and the formula's values are filled in."""
         return Operation(
-            stage, op, group, self.plan.group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
+            stage, op, group, self._group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
             peer, layers, formula, self.put_in(formula) if values is None else values, source, why,
         )  # fmt: skip
 
