@@ -124,5 +124,6 @@ def _on_a_cluster(
         write_plot(room.chart(asked), plot)
     if answered(lambda: room.frame(asked), lambda: room.facts(asked), json=json, csv=csv, parquet=parquet):
         return
-    for part in room.picture(asked):
+    # All of it before any of it: what cannot be is said alone.
+    for part in list(room.picture(asked)):
         console().print(part)
