@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
-from tokenwire.formats.run_tables.table import rows_of, whole
+from tokenwire.formats.run_tables.table import number, rows_of, whole
 from tokenwire.formats.runs import Run
 from tokenwire.formats.runs.run import Sections
 
@@ -81,7 +81,8 @@ def _first(cell: str) -> str:
 
 def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str) -> Run:
     gpus, batch, micro, seq, tp, pp, cp = whole(row, "gpus", "global_batch", "micro_batch", "seq", "tp", "pp", "cp")
-    rate, flops = float(row["tokens_per_s_per_gpu"]), float(row["model_tflops_per_gpu"].split("[")[0])
+    row = {**row, "model_tflops_per_gpu": row["model_tflops_per_gpu"].split("[")[0]}
+    rate, flops = number(row, "tokens_per_s_per_gpu"), number(row, "model_tflops_per_gpu")
     vp, ep = (int(row[name]) if row[name].isdigit() else 1 for name in ("vp", "ep"))
     if row["fsdp"] not in ("", "0"):
         return Run(**named, reasons=("Megatron's own FSDP, which no plan says",))
