@@ -104,7 +104,7 @@ def test_every_cluster_of_the_catalog(name: str) -> None:
         (["all_reduce", "--algorithm", "nccl", "--topology", "ring"], "cluster"),
         (["all_reduce", "--algorithm", "nccl", "--latency", "3 us"], "--latency"),
         (["all_reduce", "--algorithm", "nccl", "--transfers"], "--transfers"),
-        (["all_reduce", "--algorithm", "nccl", "--plot", "x.png", "--sizes", "8B-1KiB"], "svg"),
+        (["all_reduce", "--algorithm", "nccl", "--plot", "x.gif", "--sizes", "8B-1KiB"], "svg"),
         (["all_reduce", "--algorithm", "nccl", "--plot", "x.svg"], "--sizes"),
         (["all_reduce", "--algorithm", "nccl", "--sizes", "8GiB-8B"], "8B-8GiB"),
         (["all_reduce", "--algorithm", "nccl", "--bytes", "8"], "unit"),
