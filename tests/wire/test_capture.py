@@ -210,6 +210,59 @@ def test_unknown_link_types_are_counted(tmp_path: Path) -> None:
     assert "link type 147" in capture.problems[0]
 
 
+ADDRESSES = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+MACS = bytes(12)
+
+
+def ipv4(protocol: int, body: bytes, fragment: int = 0) -> bytes:
+    return struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, fragment, 64, protocol, 0) + ADDRESSES + body
+
+
+def udp(payload: bytes, length: int | None = None) -> bytes:
+    return struct.pack(">HHHH", 5, 6, 8 + len(payload) if length is None else length, 0) + payload
+
+
+def erf(kind: int, data: bytes) -> bytes:
+    return bytes(8) + struct.pack(">BBHHH", kind, 4, 16 + len(data), 0, len(data)) + data
+
+
+DATAGRAM = ipv4(17, udp(bytes(50)))
+TAG, FRAME = bytes([0, 3, 8, 0]), MACS + b"\x08\x00"
+MIRRORED = FRAME + DATAGRAM
+
+
+@pytest.mark.parametrize(
+    ("link", "packet", "vlans"),
+    [
+        (113, bytes(14) + b"\x81\x00" + TAG + DATAGRAM, (3,)),
+        (276, b"\x81\x00" + bytes(18) + TAG + DATAGRAM, (3,)),
+        (197, erf(22, DATAGRAM), ()),
+        (197, erf(11, bytes(2) + MIRRORED), ()),
+        (197, erf(16, bytes(2) + MIRRORED), ()),
+        (197, erf(20, bytes(2) + MIRRORED), ()),
+        # ERSPAN of type II (a sequence number, 8 bytes of its own) and of type I (neither).
+        (1, FRAME + ipv4(47, b"\x10\x00\x88\xbe" + bytes(4) + bytes(8) + MIRRORED), ()),
+        (1, FRAME + ipv4(47, b"\x00\x00\x88\xbe" + MIRRORED), ()),
+    ],
+)
+def test_what_carries_a_datagram_is_looked_into(tmp_path: Path, link: int, packet: bytes, vlans: tuple[int, ...]) -> None:
+    write_capture(tmp_path / "a.pcap", [record(0, packet)], link)
+    capture = summarize(tmp_path / "a.pcap")
+    (flow,) = capture.flow_rows()
+    assert (flow["transport"], flow["source"], flow["source_port"], flow["payload_bytes"]) == ("udp", "10.0.0.1", 5, 50)
+    assert (capture.vlans, capture.undecoded, capture.malformed) == (vlans, 0, 0)
+
+
+def test_the_first_fragment_of_a_datagram_is_not_malformed(tmp_path: Path) -> None:
+    # 3,008 bytes of UDP in three pieces; the first of 1,176 bytes has the ports and 1,168 bytes of payload.
+    first = ipv4(17, udp(bytes(1168), 3008), 0x2000)
+    ipv6 = struct.pack(">IHBB", 6 << 28, 8 + 1176, 44, 64) + bytes(32) + bytes([17, 0, 0, 1]) + bytes(4) + udp(bytes(1168), 3008)
+    for packet, malformed in ((first, 0), (ipv6, 0), (ipv4(17, udp(bytes(1168), 3008)), 1)):
+        write_capture(tmp_path / "a.pcap", [record(0, packet)], 101)
+        capture = summarize(tmp_path / "a.pcap")
+        assert (capture.malformed, capture.payload) == (malformed, 0 if malformed else 1168)
+
+
 def sample() -> list[bytes]:
     out = []
     for transport in ("rocev2", "tcp", "uet"):

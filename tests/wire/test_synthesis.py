@@ -204,7 +204,7 @@ def test_max_packets_and_snap_length(tmp_path: Path) -> None:
     ("given_", "said"),
     [
         ({"nic": (0, 9)}, "NICs 0 to 7"), ({"nic": (5, 0)}, "sends and receives nothing"), ({"rate": 0.0}, "above 0"),
-        ({"snap_length": 0}, "at least 1"), ({"max_packets": -1}, "at least"), ({"one": -5}, "at least 0"),
+        ({"snap_length": 0}, "at least 1"), ({"max_packets": -1}, "at least"), ({"one": -5}, "at least 1"),
     ],
 )  # fmt: skip
 def test_wrong_exports_leave_nothing(tmp_path: Path, given_: dict[str, Any], said: str) -> None:

@@ -82,4 +82,4 @@ def pcap(
     if json and out != "-":
         print_json(written)
     elif out != "-":
-        console().print(written.line)
+        console().print(written.line, soft_wrap=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tokenwire.compiled import compiled
 from tokenwire.wire.capture.decoding_rdma import infiniband, rdma, uet
 from tokenwire.wire.capture.finding import Bytes, be16, be32, be64
 from tokenwire.wire.capture.layout import (
@@ -32,22 +32,22 @@ _DEPTH = 8
 """Most headers of one kind (VLAN tags, IP in IP, IPv6 extensions) that are followed in a packet."""
 
 
-@njit(cache=True)
-def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
-    # Returns (protocol or -1, start of what follows, bytes of it as sent).
+@compiled
+def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any, Any]:
+    # Returns (protocol or -1, start of what follows, bytes of it as sent, whether more fragments follow).
     if end - at < 1:
         row.status = CUT
-        return -1, at, 0
+        return -1, at, 0, False
     version = data[at] >> 4
     if version == 4:
         if end - at < 20:
             row.status = CUT
-            return -1, at, 0
+            return -1, at, 0, False
         head = np.int64(data[at] & 15) * 4
         total = be16(data, at + 2)
         if head < 20 or (total < head and total != 0):
             row.status = MALFORMED
-            return -1, at, 0
+            return -1, at, 0, False
         row.ip = 4
         row.ecn = data[at + 1] & 3
         row.protocol = data[at + 9]
@@ -55,16 +55,17 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
         row.dst_high = 0
         row.src = be32(data, at + 12)
         row.dst = be32(data, at + 16)
-        if be16(data, at + 6) & 0x1FFF:
+        fragment = be16(data, at + 6)
+        if fragment & 0x1FFF:
             # A later fragment has no header of what it carries.
-            return -1, at + head, 0
+            return -1, at + head, 0, False
         # A total length of 0 is what segmentation offload leaves: believe the capture.
         rest = total - head if total else np.int64(row.length) - (at + head - (end - np.int64(row.captured)))
-        return np.int64(row.protocol), at + head, rest
+        return np.int64(row.protocol), at + head, rest, fragment & 0x2000 != 0
     if version == 6:
         if end - at < 40:
             row.status = CUT
-            return -1, at, 0
+            return -1, at, 0, False
         row.ip = 6
         row.ecn = data[at + 1] >> 4 & 3
         row.src_high = be64(data, at + 8)
@@ -76,6 +77,7 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
             rest = np.int64(row.length) - (at + 40 - (end - np.int64(row.captured)))
         following: Any = np.int64(data[at + 6])
         at += 40
+        more = False
         for _ in range(_DEPTH):
             if not (
                 following == 0 or following == 43 or following == 60 or following == 44 or following == 51
@@ -83,12 +85,13 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
                 break
             if end - at < 8:
                 row.status = CUT
-                return -1, at, 0
+                return -1, at, 0, False
             size: Any = 8
             if following == 44:
                 if be16(data, at + 2) & 0xFFF8:
                     row.protocol = data[at]
-                    return -1, at + 8, 0
+                    return -1, at + 8, 0, False
+                more = be16(data, at + 2) & 1 != 0
             elif following == 51:
                 size = (np.int64(data[at + 1]) + 2) * 4
             else:
@@ -98,20 +101,16 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any]:
             rest -= size
             if rest < 0:
                 row.status = MALFORMED
-                return -1, at, 0
+                return -1, at, 0, False
         row.protocol = following
-        return following, at, rest
+        return following, at, rest, more
     row.status = MALFORMED
-    return -1, at, 0
+    return -1, at, 0, False
 
 
-@njit(cache=True)
-def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
-    if end - at < 14:
-        row.status = CUT
-        return -1, at
-    kind = be16(data, at + 12)
-    at += 14
+@compiled
+def _tagged(data: Bytes, at: Any, end: Any, kind: Any, row: Any) -> tuple[Any, Any]:
+    # Returns (kind of what follows the VLAN tags or -1, where it starts).
     for _ in range(_DEPTH):
         if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100:
             break
@@ -125,7 +124,15 @@ def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
     return kind, at
 
 
-@njit(cache=True)
+@compiled
+def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
+    if end - at < 14:
+        row.status = CUT
+        return -1, at
+    return _tagged(data, at + 14, end, be16(data, at + 12), row)
+
+
+@compiled
 def _tunnelled(data: Bytes, at: Any, end: Any, geneve: Any, row: Any) -> tuple[Any, Any]:
     # Returns (kind of what is inside or -1, where it starts); VXLAN has Ethernet, Geneve says what, after its options.
     if end - at < 8:
@@ -136,10 +143,10 @@ def _tunnelled(data: Bytes, at: Any, end: Any, geneve: Any, row: Any) -> tuple[A
     return np.int64(be16(data, at + 2)), at + 8 + 4 * np.int64(data[at] & 63)
 
 
-@njit(cache=True)
+@compiled
 def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
     for _ in range(_DEPTH):
-        protocol, at, size = _ip(data, at, end, row)
+        protocol, at, size, more = _ip(data, at, end, row)
         if protocol == 4 or protocol == 41:
             continue
         if protocol == 47:
@@ -148,6 +155,10 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
                 return
             flags, kind = be16(data, at), be16(data, at + 2)
             at += 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
+            if kind == 0x88BE:
+                # ERSPAN, what a switch mirrors: with sequence numbers there are 8 bytes of its own before the frame.
+                at += 8 * (flags >> 12 & 1)
+                kind = np.int64(0x6558)
             if kind == 0x6558:
                 kind, at = _ethernet(data, at, end, row)
             if kind == 0x0800 or kind == 0x86DD:
@@ -163,7 +174,8 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
             row.destination_port = be16(data, at + 2)
             length = be16(data, at + 4)
             if length < 8 or length > size:
-                if length == 0:
+                if length == 0 or (more and length > size):
+                    # Of a datagram in fragments the first has the length of the whole.
                     length = size
                 else:
                     row.status = MALFORMED
@@ -208,7 +220,7 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
         return
 
 
-@njit(cache=True)
+@compiled
 def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
     kind: Any = -1
     if link == 1:
@@ -225,16 +237,12 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         if end - at < 16:
             row.status = CUT
             return
-        kind = be16(data, at + 14)
-        row.ethertype = kind
-        at += 16
+        kind, at = _tagged(data, at + 16, end, be16(data, at + 14), row)
     elif link == 276:
         if end - at < 20:
             row.status = CUT
             return
-        kind = be16(data, at)
-        row.ethertype = kind
-        at += 20
+        kind, at = _tagged(data, at + 20, end, be16(data, at), row)
     elif link == 247:
         infiniband(data, at, end, row)
         return
@@ -257,9 +265,12 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         if erf & 0x7F == 21:
             infiniband(data, at, end, row)
             return
-        if erf & 0x7F == 2:
-            # Two bytes stand before an Ethernet frame: offset and padding.
+        erf &= 0x7F
+        if erf == 2 or erf == 11 or erf == 16 or erf == 20:
+            # Ethernet, also coloured or hashed; two bytes stand before the frame: offset and padding.
             kind, at = _ethernet(data, at + 2, end, row)
+        elif erf == 22 or erf == 23:
+            kind = 0x0800
     if kind == 0x0800 or kind == 0x86DD:
         _above_ip(data, at, end, row)
     elif kind == 0x0806:
@@ -277,7 +288,7 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         rdma(data, at + 40, end, be16(data, at + 4), INFINIBAND_PACKET, row)
 
 
-@njit(cache=True)
+@compiled
 def decode(
     data: Bytes, starts: Any, kept: Any, sent: Any, times: Any, links: Any, count: Any, rows: Rows
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tokenwire.compiled import compiled
 from tokenwire.wire.capture.finding import Bytes, be16, be24, be32, be64
 from tokenwire.wire.capture.layout import CUT, INFINIBAND_PACKET, MALFORMED, UET
 
 
-@njit(cache=True)
+@compiled
 def rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) -> None:
     """Read a packet from its BTH on; ``size`` is its bytes as sent, to the end of the ICRC."""
     row.transport = transport
@@ -70,7 +70,7 @@ def rdma(data: Bytes, at: Any, end: Any, size: Any, transport: Any, row: Any) ->
     row.payload = payload
 
 
-@njit(cache=True)
+@compiled
 def uet(data: Bytes, at: Any, end: Any, size: Any, row: Any) -> None:
     """Read a packet of the Ultra Ethernet transport; ``size`` is its bytes as sent."""
     row.transport = UET
@@ -88,7 +88,7 @@ def uet(data: Bytes, at: Any, end: Any, size: Any, row: Any) -> None:
         row.payload = 0
 
 
-@njit(cache=True)
+@compiled
 def infiniband(data: Bytes, at: Any, end: Any, row: Any) -> None:
     """Read a packet of InfiniBand's link: LRH, GRH where there is one, and what stands above."""
     row.transport = INFINIBAND_PACKET

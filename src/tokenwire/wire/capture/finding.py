@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tokenwire.compiled import compiled
 from tokenwire.wire.capture.layout import MAX_RECORD
 
 Bytes = npt.NDArray[np.uint8]
@@ -20,31 +20,31 @@ FULL, NEEDS_MORE, BROKEN, SPECIAL = 0, 1, 2, 3
 """Why a search for records stopped: the table is full, the data end, a record is impossible, a block for Python."""
 
 
-@njit(cache=True)
+@compiled
 def be16(data: Bytes, at: Any) -> Any:
     """Return two bytes, most significant first."""
     return np.int64(data[at]) << 8 | np.int64(data[at + 1])
 
 
-@njit(cache=True)
+@compiled
 def be24(data: Bytes, at: Any) -> Any:
     """Return three bytes, most significant first."""
     return np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
 
 
-@njit(cache=True)
+@compiled
 def be32(data: Bytes, at: Any) -> Any:
     """Return four bytes, most significant first."""
     return be16(data, at) << 16 | be16(data, at + 2)
 
 
-@njit(cache=True)
+@compiled
 def be64(data: Bytes, at: Any) -> Any:
     """Return eight bytes, most significant first, unsigned."""
     return np.uint64(be32(data, at)) << np.uint64(32) | np.uint64(be32(data, at + 4))
 
 
-@njit(cache=True)
+@compiled
 def u32(data: Bytes, at: Any, big: bool) -> Any:
     """Return four bytes in the byte order of the file."""
     if big:
@@ -57,7 +57,7 @@ def u32(data: Bytes, at: Any, big: bool) -> Any:
     )
 
 
-@njit(cache=True)
+@compiled
 def pcap_records(
     data: Bytes,
     at: Any,
@@ -92,7 +92,7 @@ def pcap_records(
     return count, at, FULL
 
 
-@njit(cache=True)
+@compiled
 def pcapng_records(
     data: Bytes,
     at: Any,

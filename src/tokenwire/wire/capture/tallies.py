@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tokenwire.compiled import compiled
 from tokenwire.wire.capture.layout import INFINIBAND_PACKET, ROCEV2, TCP, UET
 
 FLOWS = np.dtype(
@@ -32,13 +32,13 @@ BINS = 4096
 """Intervals that the volume over time is kept in; when they do not suffice, two become one."""
 
 
-@njit(cache=True)
+@compiled
 def _mix(value: Any, key: Any) -> Any:
     value = (value ^ np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
     return value ^ (value >> np.uint64(29))
 
 
-@njit(cache=True)
+@compiled
 def place(
     slots: Any,
     flows: Any,
@@ -80,7 +80,7 @@ def place(
         at = (at + np.uint64(1)) & mask
 
 
-@njit(cache=True)
+@compiled
 def _sequence(row: Any, flow: Any) -> None:
     if row.transport == TCP:
         size = np.int64(row.payload) + (1 if row.flags & 2 else 0)
@@ -139,7 +139,7 @@ def _sequence(row: Any, flow: Any) -> None:
     flow.next = (np.int64(row.sequence) + 1) & mask
 
 
-@njit(cache=True)
+@compiled
 def tally(
     rows: Any, begin: Any, slots: Any, flows: Any, used: Any, pause: Any, opcodes: Any
 ) -> tuple[Any, Any]:
@@ -198,7 +198,7 @@ def tally(
     return len(rows), used
 
 
-@njit(cache=True)
+@compiled
 def spread(rows: Any, bins: Any, start: Any, width: Any, high: Any, low: Any) -> Any:
     """Add frame bytes of packets to ``bins`` (2, n) of ``width`` ns from ``start`` ns; return the width, doubled as needed.
 
@@ -220,7 +220,7 @@ def spread(rows: Any, bins: Any, start: Any, width: Any, high: Any, low: Any) ->
     return width
 
 
-@njit(cache=True)
+@compiled
 def rehash(slots: Any, flows: Any, used: Any) -> None:
     """Put the flows in use into empty ``slots``."""
     for i in range(used):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenwire.errors import InputError
-from tokenwire.units import format_bytes, format_count
+from tokenwire.units import counted, format_bytes, format_count
 from tokenwire.wire.capture.writing import SNAPLEN, link_type, write_capture
 from tokenwire.wire.config import WireConfig
 from tokenwire.wire.synthesis.capture import packet_total, synthesize
@@ -37,7 +37,7 @@ class Written:
         part = "" if self.packets == self.packets_of_step else f" of {format_count(self.packets_of_step)}"
         return (
             f"{self.file}: {format_count(self.packets)}{part} packets ({format_bytes(self.file_bytes)}) of "
-            f"{format_count(self.messages)} messages ({format_bytes(self.payload_bytes)}) by {self.transport} "
+            f"{counted(self.messages, 'message')} ({format_bytes(self.payload_bytes)}) by {self.transport} "
             f"at NIC {self.nic} of node {self.node}"
         )
 
@@ -79,10 +79,10 @@ def export_capture(
     ``nic`` None takes the one with most bytes. Raises ``InputError`` for a NIC that is not there or has no traffic.
     """  # fmt: skip
     if one is not None:
-        if one < 0:
-            raise InputError(f"a message of {one} bytes", rule="must have at least 0 bytes", nearest="0 B")
+        if one < 1:
+            raise InputError(f"a message of {one} bytes", rule="must have at least 1 byte", nearest="1 B")
         transfers = {"src": [0], "dst": [gpus_per_node], "bytes": [one]}
-        largest = max(one, 1)
+        largest = one
     assert transfers is not None
     columns = [np.asarray(transfers[name], np.int64) for name in ("src", "dst", "bytes")]
     if nic is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tokenwire.compiled import compiled
 from tokenwire.fabric.fivetuple import flow_label, labelled_port
 from tokenwire.wire.headers import FCS
 from tokenwire.wire.transports.ethernet import MINIMUM_FRAME
@@ -25,10 +25,10 @@ SHORTEST = MINIMUM_FRAME - FCS.size
 """Indices of ``at``: where in a packet the fields begin that differ from packet to packet, in bytes."""
 
 
-_flow_label, _labelled_port = njit(cache=True)(flow_label), njit(cache=True)(labelled_port)
+_flow_label, _labelled_port = compiled(flow_label), compiled(labelled_port)
 
 
-@njit(cache=True)
+@compiled
 def crc_tables() -> Any:
     """Return eight tables of CRC-32: table k maps a byte to its effect k bytes later."""
     tables = np.zeros((8, 256), np.uint32)
@@ -46,7 +46,7 @@ def crc_tables() -> Any:
     return tables
 
 
-@njit(cache=True)
+@compiled
 def zero_tables(tables: Any) -> Any:
     """Return maps of the state by 2^p bytes of zero, p from 0 to 16, each as four tables by byte of the state."""
     maps = np.zeros((17, 4, 256), np.uint32)
@@ -62,7 +62,7 @@ def zero_tables(tables: Any) -> Any:
     return maps
 
 
-@njit(cache=True)
+@compiled
 def _mapped(table: Any, state: Any) -> Any:
     return (
         table[0, state & np.uint32(0xFF)]
@@ -72,7 +72,7 @@ def _mapped(table: Any, state: Any) -> Any:
     )
 
 
-@njit(cache=True)
+@compiled
 def crc_zeros(maps: Any, state: Any, count: Any) -> Any:
     """Return the state after ``count`` (below 2^17) bytes of zero."""
     p = 0
@@ -84,7 +84,7 @@ def crc_zeros(maps: Any, state: Any, count: Any) -> Any:
     return state
 
 
-@njit(cache=True)
+@compiled
 def crc_bytes(tables: Any, state: Any, data: Any, at: Any, count: Any) -> Any:
     """Return the state after ``count`` bytes of ``data`` from ``at`` on."""
     end = at + count
@@ -113,19 +113,19 @@ def crc_bytes(tables: Any, state: Any, data: Any, at: Any, count: Any) -> Any:
     return state
 
 
-@njit(cache=True)
+@compiled
 def _put(out: Any, at: Any, value: Any, size: Any) -> None:
     for k in range(size):
         out[at + k] = (value >> (8 * (size - 1 - k))) & 0xFF
 
 
-@njit(cache=True)
+@compiled
 def _little(out: Any, at: Any, value: Any) -> None:
     for k in range(4):
         out[at + k] = (value >> (8 * k)) & 0xFF
 
 
-@njit(cache=True)
+@compiled
 def _sum(data: Any, at: Any, count: Any) -> Any:
     # The sum of 16-bit words, not yet folded; an odd last byte is the high one of its word.
     total: Any = 0
@@ -136,14 +136,14 @@ def _sum(data: Any, at: Any, count: Any) -> Any:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _folded(total: Any) -> Any:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return 0xFFFF - total
 
 
-@njit(cache=True)
+@compiled
 def _addresses(out: Any, base: Any, at: Any, version: Any, a: Any, i: Any, b: Any, j: Any) -> None:
     # The address plan of ``connection``: only node and NIC differ from the template.
     _put(out, base + at[ETH_DST] + 3, b, 2)
@@ -162,7 +162,7 @@ def _addresses(out: Any, base: Any, at: Any, version: Any, a: Any, i: Any, b: An
         _put(out, base + at[IP_DST] + 14, b + 1, 2)
 
 
-@njit(cache=True)
+@compiled
 def fill(
     out: Any,
     snap: Any,
