@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from tokenwire.compiled import compiled
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
-@numba.njit(cache=True)
+@compiled
 def _least(busy: F64, slow: F64, size: float, first: int, step: int, many: int, turn: int) -> tuple[int, float]:
     """Return which of the links first, first + step ... is busy shortest with ``size`` more bytes, and how long."""
     best, cost = -1, np.inf
@@ -22,7 +23,7 @@ def _least(busy: F64, slow: F64, size: float, first: int, step: int, many: int, 
     return best, cost
 
 
-@numba.njit(cache=True)
+@compiled
 def climb(
     rows: I64, nic: I64, to: I64, up: I64, down: I64, size: F64, cell: I64, slow: F64, at: I64, sizes: I64, turn: I64
 ) -> None:

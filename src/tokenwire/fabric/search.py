@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from tokenwire.compiled import compiled
 from tokenwire.fabric.graph import FREE
 
 I64 = npt.NDArray[np.int64]
@@ -15,7 +15,7 @@ HASHED, DIGITS, FIRST = 0, 1, 2
 """How one of equal ways is picked: hashing again at each device, by the digits of a number, the first."""
 
 
-@numba.njit(cache=True)
+@compiled
 def _distances(goal: int, first_in: I64, from_vertex: I64, free: npt.NDArray[np.bool_], far: I64, queue: I64) -> None:
     # 0-1 search backwards: a free edge (GPU to its NIC) adds nothing, a link adds 1.
     far[:] = -1
@@ -39,7 +39,7 @@ def _distances(goal: int, first_in: I64, from_vertex: I64, free: npt.NDArray[np.
                     tail += 1
 
 
-@numba.njit(cache=True)
+@compiled
 def shortest(
     src: I64, dst: I64, order: I64, chance: npt.NDArray[np.uint64], mode: int, first_out: I64, to_vertex: I64, link: I64,
     first_in: I64, from_vertex: I64, free_in: npt.NDArray[np.bool_], most: int,
@@ -95,7 +95,7 @@ def shortest(
     return rows, found, longest
 
 
-@numba.njit(cache=True)
+@compiled
 def _downhill(
     start: int, far: I64, first_out: I64, to_vertex: I64, link: I64, found: I64, seen: npt.NDArray[np.bool_]
 ) -> int:
@@ -142,7 +142,7 @@ def _downhill(
     return many
 
 
-@numba.njit(cache=True)
+@compiled
 def shares(
     src: I64, dst: I64, order: I64, first_out: I64, to_vertex: I64, link: I64, first_in: I64, from_vertex: I64,
     free_in: npt.NDArray[np.bool_], most: int,
@@ -186,7 +186,7 @@ def shares(
     return counts, links[:at], use[:at], found
 
 
-@numba.njit(cache=True)
+@compiled
 def least_loaded(
     src: I64, dst: I64, size: F64, slow: F64, busy: F64, turn: I64, first_out: I64, to_vertex: I64, link: I64, first_in: I64,
     from_vertex: I64, free_in: npt.NDArray[np.bool_], most: int,
@@ -239,7 +239,7 @@ def least_loaded(
     return rows, found, longest
 
 
-@numba.njit(cache=True)
+@compiled
 def chosen(straight: I64, detour: I64, size: F64, slow: F64, busy: F64) -> npt.NDArray[np.bool_]:
     """Return which flows take the detour, one after the other; rows of links, -1 filled (first -1: there is no detour).
 

@@ -13,15 +13,16 @@ since nothing at their bottleneck has changed. There is only one such sharing, s
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from tokenwire.compiled import compiled
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
-@numba.njit(cache=True)
+@compiled
 def _push(key: F64, item: I64, size: int, k: float, x: int) -> int:
     i = size
     while i > 0:
@@ -34,7 +35,7 @@ def _push(key: F64, item: I64, size: int, k: float, x: int) -> int:
     return size + 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _drop(key: F64, item: I64, size: int) -> int:
     """Take the least away (the caller has read it); return the new size."""
     size -= 1
@@ -54,7 +55,7 @@ def _drop(key: F64, item: I64, size: int) -> int:
     return size
 
 
-@numba.njit(cache=True)
+@compiled
 def share(
     first: I64, links: I64, use: F64, capacity: F64, size: F64, weight: F64, start: F64, latency: F64, after: I64, then: I64,
     waits: I64, record: bool, together: float,

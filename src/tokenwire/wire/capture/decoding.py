@@ -125,7 +125,7 @@ def _tagged(data: Bytes, at: Any, end: Any, kind: Any, row: Any) -> tuple[Any, A
 
 
 @compiled
-def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any]:
+def _ethernet(data: Bytes, at: Any, end: Any, row: Any) -> Any:
     if end - at < 14:
         row.status = CUT
         return -1, at
