@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.model.config import ModelConfig
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory import Memory, Software, memory
+from tokenwire.timeline.memory.frame import Frame
+from tokenwire.timeline.memory.passing import recomputed
 
 GPT: dict[str, Any] = {
     "hidden_size": 1024, "layers": 8, "heads": 16, "feed_forward": 4096, "vocabulary_size": 32_000, "max_positions": 1024, "tied_embeddings": False,
@@ -40,6 +43,15 @@ def test_activations_of_a_layer_by_hand() -> None:
     # feed-forward 2·4096. (4+3+1)·1024·2 + 8 + 64 + 2·4096·2 = 32,840 B a token, 8 layers.
     stage = of(GPT, 1).stages[0]
     assert stage.of("activations", "loss") == 8 * 2048 * 32_840
+
+
+def test_torchtitan_keeps_the_inputs_of_the_layers_that_run_again() -> None:
+    # Every second layer of a rank, counted from 1 through its virtual stages: of layers 0 1 2 and 6 7 8 those are 1, 6 and 8.
+    arch = architecture(ModelConfig.model_validate(GPT))
+    options = {"dialect": "torchtitan", "activation_checkpoint_mode": "selective", "selective_ac_option": "2"}
+    plan = resolve(read_plan(options), TrainingConfig(sequence_length=1024, global_batch=64, micro_batch=2), arch, 1)
+    stage = replace(plan.stages[0], chunks=((0, 1, 2), (6, 7, 8)))
+    assert [recomputed(Frame(arch, plan, Software()), stage, number) for number in (0, 1, -1)] == [(1,), (6, 8), (6, 8)]
 
 
 def test_korthikanti_of_scores_that_are_kept() -> None:

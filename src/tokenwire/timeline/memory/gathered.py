@@ -66,7 +66,7 @@ def _fsdp(frame: Frame, stage: Stage) -> Iterator[Part]:
         yield frame.part("buffers", "parameters of the head, gathered", "e·H", e * head, more=more, moments=("loss", "head"), source=FSDP)
     # The last layer goes backward while the head's gradient is reduced; the one before it, while that of a block is.
     freed = layer_activations(frame, frame.arch.layers[stage.layers[-1]]).total if stage.layers else 0
-    if recomputed(frame, stage.chunks[-1]):
+    if recomputed(frame, stage):
         freed = layer_input(frame)
     formula, size = max(("r·H", r * head), ("(e+r)·B-kept", (e + r) * block - freed), key=lambda item: item[1])
     yield frame.part("buffers", "gradients being reduced", formula, size, more=more, moments=("backward",), source=FSDP)

@@ -13,33 +13,28 @@ from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layers import everything, layer_activations, layer_input
 from tokenwire.timeline.memory.part import STANDING, Part
 from tokenwire.timeline.memory.saved import Saved
+from tokenwire.timeline.recompute import again
 
 
-def recomputed(frame: Frame, chunk: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the layers of a chunk of which only the input is kept."""
-    if frame.option("recompute_granularity") == "full":
-        if frame.option("recompute_method") == "block":
-            return chunk[: frame.option("recompute_num_layers") or 0]
-        return chunk
-    mode, every = frame.option("activation_checkpoint_mode"), str(frame.option("selective_ac_option", "op"))
-    if frame.option("activation_checkpointing", False) or mode == "full":
-        return chunk
-    if mode == "selective" and every.isdigit():
-        return chunk[int(every) - 1 :: int(every)]
-    return ()
+def recomputed(frame: Frame, stage: Stage, number: int = -1) -> tuple[int, ...]:
+    """Return the layers of chunk ``number`` of a stage of which only the input is kept; the last chunk where none is named."""
+    chunk = stage.chunks[number]
+    before = sum(len(ahead) for ahead in stage.chunks[:number])
+    rules = again(frame.plan.config, chunk, before)
+    return tuple(layer for layer, redo in zip(chunk, rules, strict=True) if redo.rule.startswith("layer"))
 
 
-def activations(frame: Frame, chunk: tuple[int, ...]) -> tuple[Part, ...]:
-    """Return what a chunk of layers keeps of one micro-batch, equal layers together."""
-    again = recomputed(frame, chunk)
-    layers = Counter(frame.arch.layers[i] for i in chunk if i not in again)
+def activations(frame: Frame, stage: Stage, number: int) -> tuple[Part, ...]:
+    """Return what chunk ``number`` of a stage keeps of one micro-batch, equal layers together."""
+    inputs_of = recomputed(frame, stage, number)
+    layers = Counter(frame.arch.layers[i] for i in stage.chunks[number] if i not in inputs_of)
     whole: Counter[tuple[Saved, ...]] = Counter()
     for layer, n in layers.items():
         whole[layer_activations(frame, layer).saved] += n
     out = [part for kept, n in whole.items() for part in _of_layers(kept, n)]
-    if again:
+    if inputs_of:
         group = frame.option("recompute_num_layers") or 1 if frame.option("recompute_method") == "uniform" else 1
-        inputs = -(-len(again) // group)
+        inputs = -(-len(inputs_of) // group)
         out.append(frame.part("activations", "inputs of layers that are recomputed", f"{inputs}·T'·h·e", inputs * layer_input(frame),
                               moments=STANDING, source="Korthikanti et al. 2022, section 5"))  # fmt: skip
     return tuple(out)
@@ -60,10 +55,10 @@ def passing(frame: Frame, stage: Stage) -> Iterator[Part]:
         size, formula = dispatching(frame, layer.feed_forward)
         yield frame.part("activations", "rows of the experts on their way back", formula, size, moments=("forward",),
                          more={"R": rows(frame, layer.feed_forward) // frame.plan.etp}, source=EXPERTS)  # fmt: skip
-    if recomputed(frame, stage.chunks[-1]) or frame.option("activation_checkpoint_mode") == "selective":
+    if recomputed(frame, stage) or frame.option("activation_checkpoint_mode") == "selective":
         group = frame.option("recompute_num_layers") or 1 if frame.option("recompute_method") == "uniform" else 1
-        again = group * (sum(one.size for one in everything(frame, layer)) - layer_input(frame))
-        yield frame.part("activations", "a layer that is recomputed", f"{group}·layer", again, moments=("backward",),
+        whole_layers = group * (sum(one.size for one in everything(frame, layer)) - layer_input(frame))
+        yield frame.part("activations", "a layer that is recomputed", f"{group}·layer", whole_layers, moments=("backward",),
                          source="Korthikanti et al. 2022, section 5")  # fmt: skip
     width, tokens, lanes = _widest(frame, layer)
     r, whole = frame.residual, frame.tokens * frame.arch.hidden_size * frame.item

@@ -127,7 +127,7 @@ def peak_by_stage(arch: Architecture, plan: Plan, gpu: str = "") -> tuple[int, .
 
 def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
     yield from states(frame, stage)
-    chunks = [activations(frame, chunk) for chunk in stage.chunks]
+    chunks = [activations(frame, stage, number) for number in range(len(stage.chunks))]
     held = in_flight(frame.plan, stage.index, [float(sum(p.size for p in chunk)) for chunk in chunks])
     for number, (most, at_head, chunk) in enumerate(zip(held.most, held.at_head, chunks, strict=False)):
         name = f"chunk {number}: " if len(chunks) > 1 else ""
