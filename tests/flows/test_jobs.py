@@ -130,7 +130,7 @@ def test_the_verb_flows_over_time() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
-    [(["--plot", "heat.png"], ".svg"), (["--job", "none.toml"], "no such file"), (["--job", "-", "--placement", "paked"], "packed"),
+    [(["--plot", "heat.gif"], ".svg"), (["--job", "none.toml"], "no such file"), (["--job", "-", "--placement", "paked"], "packed"),
      (["--plot", "/nowhere/heat.svg"], "written")],
 )  # fmt: skip
 def test_the_verb_on_wrong_input(arguments: list[str], word: str) -> None:
