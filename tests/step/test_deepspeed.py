@@ -49,6 +49,20 @@ def test_stage_3_gathers_twice_and_scatters_once_a_micro_batch() -> None:
     assert sums == {"forward": total, "backward": total, "gradients": total}
 
 
+@pytest.mark.parametrize(("precision", "stage", "pp", "groups"), [
+    ("fp32", 1, 1, []), ("fp32", 1, 2, []), ("fp32", 3, 1, []), ("bf16", 0, 2, []), ("bf16", 3, 1, []), ("fp16", 0, 1, []),
+    ("fp16", 0, 2, ["pp"]), ("fp16", 1, 1, ["dp"]), ("fp16", 1, 2, ["dp", "pp"]), ("fp16", 2, 1, ["dp"]), ("fp16", 3, 1, ["dp"]),
+])  # fmt: skip
+def test_overflow_is_asked_of_halves(precision: str, stage: int, pp: int, groups: list[str]) -> None:
+    # As DeepSpeed 0.19.8's engine says it on the fake backend, with a static scale of the loss.
+    arch = llama(2)
+    plan = resolve(read_plan({**SPEED, "zero_stage": stage, "pp": pp}),
+                   TrainingConfig.model_validate({"sequence_length": 64, "global_batch": 64, "micro_batch": 1, "precision": precision}), arch, 8)  # fmt: skip
+    table = operations(arch, plan)
+    asked = table.filter((table["what"] == "overflow") & (table["group_size"] > 1))
+    assert sorted(set(asked["group"])) == groups
+
+
 def test_network_of_zero_3_for_80_billion_parameters() -> None:
     # deepspeedai/DeepSpeed #2928: 16 nodes of 8, bf16. Nothing of this size stays: two gathers of 2 bytes and a scatter of 2
     # bytes a parameter and micro-batch. 80 layers of 8,192 with width 28,672, 64 heads, 8 KV heads: 70.6 billion.
@@ -89,7 +103,7 @@ def test_ulysses_sends_less_the_more_ranks_and_megatron_does_not() -> None:
 def test_secondary_partitions_stay_in_the_node() -> None:
     arch = llama(2)
     options = {**SPEED, "zero_stage": 3, **NOTHING_KEPT, "zero_hpz_partition_size": 8}
-    table = operations(arch, plan_of(arch, 32, options))
+    plan = resolve(read_plan({"dialect": "deepspeed", "zero_stage": stage, "pp": pp}),
     backward = table.filter(table["phase"] == "backward")
     assert set(backward["group"]) == {"hpz"}
     assert set(backward["group_size"]) == {8}

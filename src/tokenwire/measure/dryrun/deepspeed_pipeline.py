@@ -52,6 +52,15 @@ class FinalNorm(nn.Module):
         return out
 
 
+def configuration(plan: Plan) -> dict[str, Any]:
+    """Return DeepSpeed's own configuration of a plan, without a scale of the loss: an overflow would skip the step that is kept."""
+    assert isinstance(plan.config, DeepspeedPlan)
+    out = plan.config.as_json(plan.training, plan.micro_batches)
+    if "fp16" in out:
+        out["fp16"] = {**out["fp16"], "loss_scale": 1.0}
+    return out
+
+
 def trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) -> Callable[[], None]:
     """Return what runs one step of the engine, which is built and set up."""
     config, t = plan.config, plan.training
@@ -69,7 +78,7 @@ def trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) 
         )  # fmt: skip
         engine, *_ = deepspeed.initialize(
             model=model, model_parameters=[p for p in model.parameters() if p.requires_grad],
-            config=config.as_json(t, plan.micro_batches), dist_init_required=False,
+            config=configuration(plan), dist_init_required=False,
         )  # fmt: skip
 
     def step() -> None:

@@ -14,8 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenwire.plan.deepspeed import DeepspeedPlan
-
 if TYPE_CHECKING:
     from tokenwire.measure.dryrun.record import Recorder
     from tokenwire.model.architecture import Architecture
@@ -38,6 +36,7 @@ def run(folder: Path) -> None:
     recorder = Recorder()
     with quiet(), fake_world(rank, plan.world):
         deepspeed = import_module("deepspeed")
+        _with_half_precision()
         _without_neighbours()
         _without_rubbish()
         if plan.config.zero_quantized_weights or plan.config.zero_quantized_gradients:
@@ -63,10 +62,9 @@ def run(folder: Path) -> None:
 def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) -> Callable[[], None]:
     import torch
 
+    from tokenwire.measure.dryrun.deepspeed_pipeline import configuration
     from tokenwire.measure.dryrun.torch_model import Decoder
 
-    config = plan.config
-    assert isinstance(config, DeepspeedPlan)
     model = Decoder(arch)
     given: dict[str, Any] = {}
     if plan.cp > 1:
@@ -76,7 +74,7 @@ def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder)
         given["mpu"] = groups
     with recorder.recording(), recorder.phase.during("setup"):
         engine, *_ = deepspeed.initialize(
-            model=model, model_parameters=model.parameters(), config=config.as_json(plan.training, plan.micro_batches),
+            model=model, model_parameters=model.parameters(), config=configuration(plan),
             dist_init_required=False, **given,
         )  # fmt: skip
     if plan.cp > 1:
@@ -91,6 +89,11 @@ def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder)
                 engine.step()
 
     return step
+
+
+def _with_half_precision() -> None:
+    # DeepSpeed asks whether the processor has fast products of fp16; torch has slow ones in any case.
+    type(import_module("deepspeed.accelerator").get_accelerator()).is_fp16_supported = lambda _: True
 
 
 def _without_neighbours() -> None:

@@ -81,6 +81,9 @@ def _plain(z: Sizes, stage: Stage) -> Iterator[Operation]:
         # The pipeline goes with an optimizer that cuts its state over replicas (runtime/bf16_optimizer.py).
         yield _pipe_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_global_norm_of_tensors")
         yield _updated(z, stage)
+    elif z.plan.pp > 1 and z.dtype == "fp16":
+        yield _pipe_sum(z, stage, "overflow", "uint8", "DeepSpeed runtime/utils.py CheckOverflow.has_overflow")
+        yield _pipe_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_grad_norm, of runtime/fp16/fused_optimizer.py")
 
 
 def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -169,6 +172,8 @@ def _overflow_and_norm(z: Sizes, stage: Stage) -> Iterator[Operation]:
         ("overflow", "uint8", f"{_12} has_overflow", "one rank's overflow makes all skip the step"),
         ("gradient norm", "fp32", f"{_12} get_grad_norm_direct", "each rank has the norm of its part of the gradients"),
     ):
+        if what == "overflow" and z.dtype == "fp32":
+            continue  # runtime/engine.py, _configure_zero_optimizer: check_grad_overflow is of 16 bits only
         yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, dtype, "dp", what, formula="1", values="1", source=source, why=why)
         yield _pipe_sum(z, stage, what, dtype, source)
 
@@ -193,6 +198,9 @@ def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
                 source=f"{_3} __avg_scatter_grads; runtime/comm/coalesced_collectives.py reduce_scatter_coalesced",
                 why="in every micro-batch each rank keeps its part of every tensor's gradient",
             )  # fmt: skip
+    if z.dtype == "fp16":
+        yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "uint8", "dp", "overflow", formula="1", values="1",
+                    source=f"{_3} has_overflow", why="one rank's overflow makes all skip the step")  # fmt: skip
     yield z.row(
         stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp64", "dp", "gradient norm", formula="1", values="1",
         source=f"{_3} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
