@@ -103,7 +103,7 @@ def test_ulysses_sends_less_the_more_ranks_and_megatron_does_not() -> None:
 def test_secondary_partitions_stay_in_the_node() -> None:
     arch = llama(2)
     options = {**SPEED, "zero_stage": 3, **NOTHING_KEPT, "zero_hpz_partition_size": 8}
-    plan = resolve(read_plan({"dialect": "deepspeed", "zero_stage": stage, "pp": pp}),
+    table = operations(arch, plan_of(arch, 32, options))
     backward = table.filter(table["phase"] == "backward")
     assert set(backward["group"]) == {"hpz"}
     assert set(backward["group_size"]) == {8}
