@@ -63,6 +63,7 @@ def _megatron_chunks(layers: int, options: dict[str, Any]) -> list[list[list[int
                     stage.append(list(range(offset, offset + count)))
                 out.append(stage)
     except (ValueError, AssertionError, NotImplementedError, ZeroDivisionError):
+        # Megatron's own ways to refuse; it divides by zero where both end stages are given and no stage is left between.
         return None
     return out
 

@@ -72,9 +72,11 @@ def extremes(matrix: Ints) -> tuple[Extreme, Extreme]:
     (Extreme(rank=0, bytes=4, imbalance=2.0), Extreme(rank=1, bytes=4, imbalance=2.0))
     """
     sends, takes = (matrix.sum(axis=axis) - matrix.diagonal() for axis in (1, 0))
-    return tuple(  # type: ignore[return-value]
-        Extreme(int(one.argmax()), int(one.max()), float(one.max() / one.mean()) if one.any() else 1.0) for one in (sends, takes)
-    )
+    return _extreme(sends), _extreme(takes)
+
+
+def _extreme(sums: Ints) -> Extreme:
+    return Extreme(int(sums.argmax()), int(sums.max()), float(sums.max() / sums.mean()) if sums.any() else 1.0)
 
 
 def cost_of(

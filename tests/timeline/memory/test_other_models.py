@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tokenwire.model import ModelConfig, architecture
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory import Software, memory
+from tokenwire.timeline.memory.prediction import StageMemory
 
 FIELDS = {"hidden_size": 8, "heads": 2, "feed_forward": 32, "vocabulary_size": 128, "max_positions": 16, "layers": 1}
 SOFTWARE = Software(gpu="A100", heads="t5", encoder_layers=2, encoder_sequence_length=16, attention_backend="unfused")
 
 
-def found(software: Software, gpus: int = 1, **fields: object):  # type: ignore[no-untyped-def]
+def found(software: Software, gpus: int = 1, **fields: Any) -> StageMemory:
     arch = architecture(ModelConfig(**{**FIELDS, **fields}))
     training = TrainingConfig(sequence_length=4, micro_batch=2, global_batch=2 * gpus, precision="bf16")
     return memory(arch, resolve(read_plan({"use_distributed_optimizer": True}), training, arch, gpus), software).stages[0]

@@ -179,7 +179,8 @@ def _received(plan: Plan) -> tuple[Iterator[int], Iterator[int]]:
     from megatron.core.pipeline_parallel import schedules
 
     here, p, v = plan.stage_of(torch.distributed.get_rank()), plan.pp, plan.vpp
-    group = plan.config.microbatch_group_size_per_vp_stage or p  # type: ignore[attr-defined]
+    assert isinstance(plan.config, MegatronPlan)
+    group = plan.config.microbatch_group_size_per_vp_stage or p
     chunks = [chunk for _, chunk in schedules.get_schedule_table(plan.micro_batches, v, group)]
     forwards = [chunk * p + here for chunk in chunks if chunk or here]
     backwards = [(v - 1 - chunk) * p + here for chunk in chunks if chunk or here < p - 1]

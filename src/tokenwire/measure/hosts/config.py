@@ -30,6 +30,11 @@ class NetworkConfig:
     ranks_per_node: int | None = None
     routed: bool = False
 
+    @property
+    def per_node(self) -> int:
+        """Ranks that share a bridge: all, where no number is given."""
+        return self.ranks_per_node or self.ranks
+
     def __post_init__(self) -> None:
         """Raise ``InputError`` for what cannot be."""
         if not 2 <= self.ranks <= MOST_RANKS:

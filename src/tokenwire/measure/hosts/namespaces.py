@@ -69,7 +69,7 @@ def take_down_stale() -> list[str]:
 
 
 def _built(config: NetworkConfig, stem: str) -> Network:
-    switch, k = f"{stem}.switch", config.ranks_per_node or config.ranks
+    switch, k = f"{stem}.switch", config.per_node
     nodes = config.ranks // k
     hosts = tuple(Host(rank, _address(config, rank), INTERFACE) for rank in range(config.ranks))
     names = [f"{stem}.rank{rank}" for rank in range(config.ranks)]
@@ -102,7 +102,7 @@ def _built(config: NetworkConfig, stem: str) -> Network:
 def _joined_by_a_bridge(config: NetworkConfig, stem: str, hosts: tuple[Host, ...]) -> None:
     # One subnet: the spine is a bridge of bridges.
     lines = ["link add spine type bridge stp_state 0 mcast_snooping 0", f"link set spine mtu {config.mtu} up"]
-    for node in range(len(hosts) // (config.ranks_per_node or 1)):
+    for node in range(len(hosts) // config.per_node):
         lines += [f"link add up{node} mtu {config.mtu} type veth peer name down{node} mtu {config.mtu}",
                   f"link set up{node} master leaf{node} up", f"link set down{node} master spine up"]  # fmt: skip
     _ip(f"{stem}.switch", lines)
@@ -110,7 +110,7 @@ def _joined_by_a_bridge(config: NetworkConfig, stem: str, hosts: tuple[Host, ...
 
 def _joined_by_a_router(config: NetworkConfig, stem: str, hosts: tuple[Host, ...]) -> None:
     # A subnet a node: a host of its own in their middle forwards, as leaves and spines that route do.
-    router, k = f"{stem}.router", config.ranks_per_node or 1
+    router, k = f"{stem}.router", config.per_node
     _namespace(router)
     _run(["ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
     for node in range(len(hosts) // k):
@@ -131,7 +131,7 @@ def _neighbours(hosts: tuple[Host, ...], of: Host, interface: str) -> list[str]:
 def _default(config: NetworkConfig, rank: int) -> list[str]:
     if not config.routed:
         return []
-    gateway = _gateway(rank // (config.ranks_per_node or config.ranks))
+    gateway = _gateway(rank // config.per_node)
     return [f"neighbour add {gateway} lladdr {_ROUTER} nud permanent dev {INTERFACE}", f"route add default via {gateway}"]
 
 
@@ -197,7 +197,7 @@ def _stem() -> str:
 
 
 def _address(config: NetworkConfig, rank: int) -> str:
-    node, place = divmod(rank, config.ranks_per_node or config.ranks) if config.routed else (0, rank)
+    node, place = divmod(rank, config.per_node) if config.routed else (0, rank)
     return f"10.0.{node}.{place + 1}"
 
 
