@@ -15,6 +15,7 @@ from tokenwire.text import TextConfig, read_text
 from tokenwire.tokens import TokenizerConfig, batches, build_tokenizer, bytes_read, pack, statistics
 from tokenwire.tokens.kinds import read_tokenizer
 from tokenwire.tokens.packing import PADDING, documents_of
+from tokenwire.tokens.trained import LONGEST
 
 TEXT = read_text()
 TRAINED = ("bpe", "wordpiece", "unigram")
@@ -39,6 +40,20 @@ def test_round_trip_and_spans_are_exact(kind):
     assert (encoding.starts[1:] == encoding.ends[:-1]).all()
     assert encoding.ids.min() >= 0
     assert encoding.ids.max() < made.vocabulary_size
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_a_word_without_end_is_cut_the_same_in_training_and_encoding(kind):
+    # Without the cut training takes hours over such a word, and WordPiece encodes it in a time that grows with its cube.
+    text = "selva oscura " + "x" * 200_000
+    made = build_tokenizer(TokenizerConfig(kind=kind, vocab_size=1000), text)
+    encoding = made.encode(text)
+    assert made.decode(encoding.ids) == text
+    assert (encoding.ends - encoding.starts).max() <= LONGEST
+    # 200,001 B with the space, cut every 512 B: 390 whole pieces. The first has the space; the others are the same tokens.
+    pieces = encoding.ids[np.searchsorted(encoding.starts, 12 + LONGEST) :]
+    first = pieces[: np.searchsorted(encoding.starts, 12 + 2 * LONGEST) - np.searchsorted(encoding.starts, 12 + LONGEST)]
+    assert (pieces[: len(first) * 389].reshape(389, -1) == first).all()
 
 
 @pytest.mark.parametrize("kind", ["bytes", *TRAINED, "cl100k", "o200k"])

@@ -42,3 +42,17 @@ def test_a_text_file_is_tokenized(tmp_path):
     (tmp_path / "t.txt").write_text("ciao mondo", "utf-8")
     facts = json.loads(run(["tokens", "t.txt", "--set", "tokenizer.kind=characters", "--json"], folder=tmp_path).stdout)
     assert (facts["tokens"], facts["words"]) == (10, 2)
+
+
+def test_a_giant_token_takes_one_line(tmp_path):
+    (tmp_path / "t.txt").write_text("ciao " + "x" * 50_000, "utf-8")
+    told = run(["tokens", "t.txt"], folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert len(told.stdout.decode()) < 10_000
+
+
+def test_a_place_of_no_letters_is_refused():
+    for verb in ("text", "tokens", "walk"):
+        told = run([verb, "--verse", ""])
+        assert told.returncode == 1
+        assert "is not a place" in told.stderr.decode()

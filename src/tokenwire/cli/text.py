@@ -38,7 +38,7 @@ def text(
     if plot:
         check_ending(plot)
     read = journey_or_text(source, sets, encoding).text()
-    part = select(read, verse) if verse else read
+    part = select(read, verse) if verse is not None else read
     if plot:
         zipf, heaps = charts(part)
         write_plot(zipf, plot, heaps)

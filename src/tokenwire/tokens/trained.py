@@ -3,6 +3,9 @@
 All three see the text as GPT-2 does: split into words with the space before them, each byte of UTF-8 written as one
 printable character (``ByteLevel``). So every text can be encoded, nothing is lost, and the byte length of a token is the
 number of characters of its name. Training is deterministic: the same text gives the same tokenizer.json.
+
+A word of more than ``LONGEST`` bytes (a key, a row of one letter) is cut, in training and in encoding alike, for both take a
+time that grows with the square of a word or worse; the cut is written in tokenizer.json, so others cut where we do.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from tokenwire.errors import InputError
 from tokenwire.tokens.encoding import Encoding, encoding_of
 
 CONTINUES = "##"
+LONGEST = 512
+"""Bytes of the longest word that is seen whole. Han characters without a stop between them are 170 to a word."""
 UNKNOWN = {"wordpiece": "[UNK]", "unigram": "<unk>"}
 
 
@@ -93,10 +98,12 @@ def train(kind: str, training_text: str, vocab_size: int) -> ByteLevel:
 
 
 def _blank(model: Any) -> Any:
-    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Split(Regex(f".{{{LONGEST}}}"), "isolated")]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError
 from tokenwire.files import whole_or_nothing
-from tokenwire.report.terminal import table, visible
+from tokenwire.report.terminal import shortened, table, visible
 from tokenwire.tokens import bytes_read, pack
 from tokenwire.units import counted
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = 24
 """Tokens shown where no part was asked for."""
+LETTERS = 25
+"""Letters shown of a token."""
 
 
 def facts(journey: Journey, verse: str | None = None) -> dict[str, Any]:
@@ -40,24 +42,24 @@ def facts(journey: Journey, verse: str | None = None) -> dict[str, Any]:
             "tokens_per_step": training.sequence_length * training.global_batch, "storage": storage.as_dict(),
             "storage_text": storage.derivation,
         },
-        "first": table_of(journey, verse).head(SHOWN).to_dicts(),
+        "first": table_of(journey, verse, SHOWN).to_dicts(),
     }  # fmt: skip
 
 
-def table_of(journey: Journey, verse: str | None = None) -> pl.DataFrame:
-    """Return one row a token of the text (or of a part): index, id, text, start, end (bytes), in_vocabulary."""
+def table_of(journey: Journey, verse: str | None = None, most: int | None = None) -> pl.DataFrame:
+    """Return one row a token of the text, of a part or of its first: index, id, text, start, end (bytes), in_vocabulary."""
     import numpy as np
     import polars as pl
 
     encoding, tokenizer = journey.encoding(), journey.tokenizer()
     first, last = 0, len(encoding)
-    if verse:
+    if verse is not None:
         from tokenwire.text import select
 
         low, high = select(journey.text(), verse).byte_range
         first = int(np.searchsorted(encoding.ends, low, side="right"))
         last = int(np.searchsorted(encoding.starts, high, side="left"))
-    here = slice(first, max(first, last))
+    here = slice(first, max(first, last if most is None else min(last, first + most)))
     data = journey.text().data
     starts, ends, ids = encoding.starts[here], encoding.ends[here], encoding.ids[here]
     names = {int(token): tokenizer.token_text(int(token)) for token in np.unique(ids)}
@@ -100,7 +102,11 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     )
     yield f"storage a step: {packing['storage_text']}"
     tokens = [
-        (row["index"], row["id"], visible(row["text"]), f"{row['start']}-{row['end']}", row["in_vocabulary"])
+        (row["index"], row["id"], _line(row["text"]), f"{row['start']}-{row['end']}", _line(row["in_vocabulary"]))
         for row in facts["first"]
     ]
     yield table(tokens, ["token", "id", "text", "bytes", "in the vocabulary"], right=["token", "id", "bytes"])
+
+
+def _line(text: str) -> str:
+    return shortened(visible(text), LETTERS)

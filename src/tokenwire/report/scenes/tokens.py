@@ -7,11 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenwire.report.scenes.walk import Walk, piece
+from tokenwire.report.terminal import shortened
 from tokenwire.tokens import bytes_read
 
 COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 MOST = 72
 """Tokens drawn at most."""
+LETTERS = 25
+"""Letters drawn of a token."""
 
 
 def facts(walk: Walk) -> dict[str, Any]:
@@ -63,13 +66,14 @@ def _columns(tokens: list[dict[str, Any]], width: int = 78) -> Iterator[Any]:
 
     above, below = Text(), Text()
     for token in tokens:
-        size = max(cell_len(token["text"]), len(str(token["id"])))
+        drawn = shortened(token["text"], LETTERS)
+        size = max(cell_len(drawn), len(str(token["id"])))
         if above.cell_len + size + 1 > width:
             yield above
             yield below
             above, below = Text(), Text()
         style = "bold white on red" if token["followed"] else COLOURS[token["token"] % len(COLOURS)]
-        marked = f"[{token['text']}]" if token["followed"] else token["text"]
+        marked = f"[{drawn}]" if token["followed"] else drawn
         size = max(size, cell_len(marked))
         above.append(marked, style=style)
         above.append(" " * (size - cell_len(marked) + 1))

@@ -43,7 +43,7 @@ class Walk:
         from tokenwire.text import opening, select
 
         text = self.journey.text()
-        return select(text, self.verse) if self.verse else opening(text, OPENING)
+        return select(text, self.verse) if self.verse is not None else opening(text, OPENING)
 
     @cached_property
     def tokens_shown(self) -> range:
