@@ -97,16 +97,17 @@ def parse_flops(text: str) -> float:
     return number * _DECIMAL[match.group(1)]
 
 
-def parse_share(text: str, below: float = 1.0) -> float:
-    """Return the share of a whole, above 0 and ``below`` 1 (or what is said), from ``"5%"`` or ``"0.05"``.
+def parse_share(text: str, below: float = 1.0, *, zero: bool = False) -> float:
+    """Return the share of a whole, above 0 (or from it on: ``zero``) and ``below`` 1 (or what is said), from ``"5%"`` or ``"0.05"``.
 
-    >>> parse_share("5%"), parse_share("0.25"), parse_share("150%", below=100)
-    (0.05, 0.25, 1.5)
+    >>> parse_share("5%"), parse_share("0.25"), parse_share("150%", below=100), parse_share("0%", zero=True)
+    (0.05, 0.25, 1.5, 0.0)
     """
     match = re.fullmatch(_NUMBER + r"(%?)\s*", text) if len(text) <= 64 else None
     value = float(match.group(1).replace("_", "").replace(",", "")) / (100 if match.group(2) else 1) if match else math.nan
-    if not 0 < value < below:
-        raise InputError(f"{text[:64]!r}", rule=f"must be a share above 0 and below {below:,g}", nearest="5%")
+    if not 0 <= value < below or (value == 0 and not zero):
+        least = "of at least" if zero else "above"
+        raise InputError(f"{text[:64]!r}", rule=f"must be a share {least} 0 and below {below:,g}", nearest="5%")
     return value
 
 

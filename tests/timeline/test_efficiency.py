@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
-from tokenwire.timeline import accelerator
-from tokenwire.timeline.accelerator import known
+from tokenwire.fabric import ClusterConfig
+from tokenwire.fabric.gpus import known
+from tokenwire.timeline import accelerator, accelerator_of
 from tokenwire.timeline.compute import seconds
 from tokenwire.timeline.efficiency import attention_share, generic_share, grouped_share, matmul_share
 from tokenwire.timeline.operators import Operator
@@ -67,3 +68,26 @@ def test_every_gpu_of_the_catalogs_of_clusters_is_known() -> None:
 def test_an_unknown_gpu_is_one_clear_line() -> None:
     with pytest.raises(InputError, match="known are a100"):
         accelerator("Voodoo 2")
+
+
+def test_a_gpu_of_which_enough_is_said_is_timed() -> None:
+    cluster = ClusterConfig.model_validate(
+        {"gpu": "X900", "peak_flops": "1500 TFLOP/s", "memory_rate": "5 TB/s", "processors": 160, "matmul_efficiency": 0.5}
+    )
+    gpu = accelerator_of(cluster.facts)
+    assert (gpu.peak("bf16"), gpu.memory_rate, gpu.processors, gpu.matmul) == (1.5e15, 5e12, 160, 0.5)
+    assert generic_share(gpu, 1 << 14, 1 << 14, 1 << 14) <= 0.5
+    # MI300X (1,307 TFLOP/s) has the nearest peak of those known: 1,500/1,307 of its 8-bit peak.
+    assert gpu.peaks["fp8"] == pytest.approx(accelerator("MI300X").peaks["fp8"] * 1500 / 1307)
+    assert "mi300x" in gpu.assumed[0]
+
+
+def test_another_gpu_brings_its_own_peak() -> None:
+    assert ClusterConfig(preset="dgx-h100-superpod", gpu="A100 SXM").facts.peak_flops == 312e12
+    assert ClusterConfig(preset="dgx-h100-superpod").facts.peak_flops == 989e12
+
+
+@pytest.mark.parametrize("said", [{}, {"peak_flops": "1500 TFLOP/s"}, {"peak_flops": "1500 TFLOP/s", "gpu_memory": "96 GiB"}])
+def test_a_gpu_of_which_too_little_is_said_names_what_to_give(said: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="give gpu_memory, memory_rate, peak_flops"):
+        accelerator_of(ClusterConfig.model_validate({"gpu": "X900", **said}).facts)

@@ -43,7 +43,7 @@ def memory(
 
     if plot:
         check_ending(plot)
-    found = room.found(read_journey(journey, sets), option, gpu, parse_share(reserve))
+    found = room.found(read_journey(journey, sets), option, gpu, parse_share(reserve, zero=True))
     if plot:
         write_plot(room.chart(found), plot)
     if answered(found.memory.table, lambda: room.facts(found), json=json, csv=csv, parquet=parquet):

@@ -8,11 +8,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tokenwire.config import ComputeRate, Positive, Rate, Section, Time
+from tokenwire.config import ComputeRate, Positive, Rate, Section, Size, Time
 from tokenwire.errors import InputError, unknown
-from tokenwire.fabric.facts import ClusterFacts, preset, presets, read_facts
+from tokenwire.fabric.facts import ClusterFacts, preset, presets, read_facts, with_peak
 
-_BESIDE_A_FILE = ("preset", "file", "nodes", "gpus", "peak_flops", "routing", "hash", "queue_pairs")
+_OF_A_GPU = ("gpu", "peak_flops", "gpu_memory", "gpu_capability", "memory_rate", "processors", "matmul_efficiency")
+_BESIDE_A_FILE = ("preset", "file", "nodes", "gpus", *_OF_A_GPU, "routing", "hash", "queue_pairs")
 
 MOST_GPUS = 1 << 20
 """GPUs of the largest cluster that is built."""
@@ -39,7 +40,13 @@ class ClusterConfig(Section):
     uplink_rate: Rate | None = None
     link_latency: Time | None = None
     domain_latency: Time | None = None
+    gpu: str | None = Field(default=None, min_length=1, max_length=60)
     peak_flops: ComputeRate | None = None
+    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_capability: int | None = Field(default=None, ge=0, le=99)
+    memory_rate: Rate | None = None
+    processors: Positive | None = None
+    matmul_efficiency: float | None = Field(default=None, gt=0, le=1)
     rails: Positive | None = None
     rail_only: bool | None = None
     planes: Positive | None = None
@@ -82,7 +89,7 @@ class ClusterConfig(Section):
         if "nics_per_node" not in own and g != base.gpus_per_node:
             # Fewer GPUs a node use as many NICs as they have in the full one.
             own["nics_per_node"] = max(1, base.nics_per_node * g // base.gpus_per_node)
-        out = base.model_copy(update={**own, "nodes": nodes, "gpus_per_node": g})
+        out = base.model_copy(update={**with_peak(own), "nodes": nodes, "gpus_per_node": g})
         k = out.nics_per_node
         if k % g and g % k:
             raise InputError(f"nics_per_node = {k}", where="[cluster]", nearest=str(g),

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tokenwire.config import ComputeRate, Positive, Rate, Section, Time, read_section
+from tokenwire.config import ComputeRate, Positive, Rate, Section, Size, Time, read_section
 from tokenwire.errors import InputError, unknown
+from tokenwire.fabric.gpus import peak_of
 from tokenwire.files import read_limited
 
 LIMIT = 2**20
@@ -32,6 +33,9 @@ class ClusterFacts(Section):
     ``oversubscription`` (capacity down over capacity up). ``shape`` are the sides of a torus or HyperX, ``global_links`` the
     links of a dragonfly's router to other groups (half its group's routers, where not told). ``routing`` is how one
     of several equal ways is chosen (``choice``), ``hash`` the switches' hash, ``queue_pairs`` how many flows a connection is.
+    What is known of a ``gpu`` by its name need not be said; ``gpu_memory``, ``gpu_capability`` (CUDA's, the major number),
+    ``memory_rate``, ``processors`` and ``matmul_efficiency`` (the share of ``peak_flops`` that its best product reaches) are for others,
+    and change it for those.
     """
 
     title: str = ""
@@ -41,6 +45,11 @@ class ClusterFacts(Section):
     nodes: Positive = 1
     gpu: str = ""
     peak_flops: ComputeRate = 989e12
+    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_capability: int | None = Field(default=None, ge=0, le=99)
+    memory_rate: Rate | None = None
+    processors: Positive | None = None
+    matmul_efficiency: float | None = Field(default=None, gt=0, le=1)
     gpus_per_node: Positive = 8
     domain: Literal["nvlink", "pcie", "none"] = "nvlink"
     domain_rate: Rate = 450e9
@@ -91,7 +100,7 @@ def preset(name: str) -> ClusterFacts:
     if name not in presets():
         raise unknown("cluster preset", name[:80], presets())
     text = (resources.files("tokenwire.fabric") / "catalog" / f"{name}.toml").read_text("utf-8")
-    return read_section(ClusterFacts, tomllib.loads(text), where=f"catalog {name}")
+    return changed(ClusterFacts(), tomllib.loads(text), f"catalog {name}")
 
 
 def read_facts(path: str | Path) -> ClusterFacts:
@@ -117,4 +126,13 @@ def read_facts(path: str | Path) -> ClusterFacts:
 def changed(facts: ClusterFacts, values: dict[str, Any], where: str) -> ClusterFacts:
     """Return the facts with other values for some keys (as users write them). Raises ``InputError`` for a wrong one."""
     read = read_section(ClusterFacts, values, where=where)
-    return facts.model_copy(update={key: getattr(read, key) for key in read.model_fields_set})
+    return facts.model_copy(update=with_peak({key: getattr(read, key) for key in read.model_fields_set}))
+
+
+def with_peak(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values that change facts, and with another ``gpu`` also its peak, which is not that of the GPU before.
+
+    Raises ``InputError`` for a GPU that is not known and has no ``peak_flops``.
+    """
+    gpu = values.get("gpu")
+    return values if not gpu or "peak_flops" in values else {**values, "peak_flops": peak_of(gpu)}

@@ -9,7 +9,7 @@ from tokenwire.needs.shares import asked
 from tokenwire.needs.storage import EVERY, storage_figures
 from tokenwire.needs.timed import ENDLESS, Timed
 from tokenwire.needs.volumes import PARALLELISMS
-from tokenwire.timeline import accelerator
+from tokenwire.timeline import accelerator_of
 from tokenwire.timeline.on_wire import Burst, Signature, signatures
 from tokenwire.units import format_bytes, format_quantity, format_rate, format_seconds
 
@@ -84,7 +84,7 @@ def _demanded(timed: Timed, rate: float) -> str:
 
 def _wire_figures(timed: Timed) -> Iterator[Figure]:
     facts = timed.facts
-    found = signatures(timed.step(), timed.plan, timed.rows, facts, accelerator(facts.gpu, facts.peak_flops))
+    found = signatures(timed.step(), timed.plan, timed.rows, facts, accelerator_of(facts))
     busiest = max(found, key=lambda one: one.bytes)
     if not busiest.bytes:
         return

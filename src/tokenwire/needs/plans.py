@@ -12,7 +12,7 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.needs.timed import ENDLESS, Timed
 from tokenwire.plan import Plan, read_plan, resolve
 from tokenwire.step import operations
-from tokenwire.timeline.memory import Software, memory
+from tokenwire.timeline.memory import memory, software_on
 
 MOST = 64
 """Plans that are timed."""
@@ -60,15 +60,15 @@ def _others(arch: Architecture, plan: Plan, gpus_per_node: int) -> Iterator[Plan
 def _timed(arch: Architecture, plan: Plan, facts: ClusterFacts) -> Candidate:
     timed = Timed(arch, plan, operations(arch, plan).to_dicts(), facts)
     step = timed.step()
-    peak, fits = _memory(arch, plan, facts.gpu)
+    peak, fits = _memory(arch, plan, facts)
     return Candidate(
         plan.tp, plan.pp, plan.cp, plan.dp, step.step_seconds, timed.share("nic_rate", facts.nic_rate, ENDLESS), step.mfu, peak, fits
     )  # fmt: skip
 
 
-def _memory(arch: Architecture, plan: Plan, gpu: str) -> tuple[int | None, bool | None]:
+def _memory(arch: Architecture, plan: Plan, facts: ClusterFacts) -> tuple[int | None, bool | None]:
     try:
-        found = memory(arch, plan, Software(gpu=gpu))
+        found = memory(arch, plan, software_on(facts))
     except InputError:
         return None, None
     return found.worst.peak, found.worst.peak <= found.capacity

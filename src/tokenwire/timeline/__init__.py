@@ -8,9 +8,9 @@ elsewhere, which it says), ``communication`` times each row of the step, ``overl
 writes a step for Perfetto.
 """
 
-from tokenwire.timeline.accelerator import Accelerator, accelerator
+from tokenwire.timeline.accelerator import Accelerator, accelerator, accelerator_of
 from tokenwire.timeline.critical import Path, critical_path
 from tokenwire.timeline.stage_time import StageTime
 from tokenwire.timeline.step_time import StepTime, step_time
 
-__all__ = ["Accelerator", "Path", "StageTime", "StepTime", "accelerator", "critical_path", "step_time"]
+__all__ = ["Accelerator", "Path", "StageTime", "StepTime", "accelerator", "accelerator_of", "critical_path", "step_time"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,17 +10,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tokenwire.errors import InputError, closest
+from tokenwire.errors import InputError
+from tokenwire.fabric import ClusterFacts
+from tokenwire.fabric.gpus import UNNAMED, kind_of, known, named_facts, peak_of, sources
 from tokenwire.units import parse_flops, parse_rate, parse_seconds
 
 KERNEL_SECONDS = 5e-6
 """Start and end of one memory-bound kernel where nothing was measured (assumed)."""
 MEMORY_SHARE = 0.8
 """Share of the memory's rate that such a kernel reaches where nothing was measured (assumed)."""
-
-
-UNNAMED = "h100"
-"""The GPU whose facts are taken where a cluster names none."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +85,6 @@ class Accelerator:
         return size_bytes / (self.memory_rate * share * self.sustained_memory) + kernels * self.kernel_seconds
 
 
-def known() -> tuple[str, ...]:
-    """Return the names in the catalog.
-
-    >>> "h100" in known()
-    True
-    """
-    return tuple(name for name, facts in _read("gpus").items() if "bf16" in facts)
-
-
 @cache
 def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = True) -> Accelerator:
     """Return the accelerator of a GPU named as clusters name it; ``peak_flops`` replaces its bf16 peak.
@@ -108,11 +98,10 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     peaks: dict[str, float] = {key: parse_flops(facts[key]) for key in ("bf16", "fp8", "fp4", "fp32") if key in facts}
     if peak_flops is not None and peak_flops != peaks["bf16"]:
         peaks = {key: value * peak_flops / peaks["bf16"] for key, value in peaks.items()}
-    sources = _read("gpus")["sources"]
     out = Accelerator(
         gpu, peaks, parse_rate(facts["memory_rate"]), facts["processors"], facts["matmul"],
         (facts["attention"][0], facts["attention"][1]), kind=kind_of(gpu),
-        source="; ".join(sources[key] for key in sources),
+        source="; ".join(sources()),
     )  # fmt: skip
     if measured and "measured" in facts:
         out = _with_tables(out, facts["measured"])
@@ -121,34 +110,40 @@ def accelerator(gpu: str, peak_flops: float | None = None, *, measured: bool = T
     return replace(out, assumed=tuple(_assumed(gpu)))
 
 
+@cache
+def accelerator_of(facts: ClusterFacts) -> Accelerator:
+    """Return the accelerator of a cluster's GPU: by its name, or by what the cluster says of it.
+
+    One that is not known has the generic curve: the processors of the known one with the nearest peak, and its best share of the peak.
+    Raises ``InputError`` for one that is not known and of which too little is said.
+
+    >>> own = ClusterFacts(gpu="X9", peak_flops="1000 TFLOP/s", memory_rate="4 TB/s", gpu_memory="96 GiB", matmul_efficiency=0.6)
+    >>> accelerator_of(own).memory_rate, accelerator_of(own).matmul, accelerator_of(own).processors
+    (4000000000000.0, 0.6, 132)
+    """
+    try:
+        found = accelerator(facts.gpu, facts.peak_flops)
+    except InputError:
+        if facts.memory_rate is None:
+            raise
+        found = _said(facts)
+    return replace(
+        found, memory_rate=facts.memory_rate or found.memory_rate, processors=facts.processors or found.processors,
+        matmul=facts.matmul_efficiency or found.matmul, tables=found.tables if facts.matmul_efficiency is None else None,
+    )  # fmt: skip
+
+
+def _said(facts: ClusterFacts) -> Accelerator:
+    near = accelerator(min(known(), key=lambda name: abs(math.log(peak_of(name) / facts.peak_flops))), measured=False)
+    taken = [name for name in ("processors", "matmul_efficiency") if getattr(facts, name) is None]
+    peaks = {key: value * facts.peak_flops / near.peaks["bf16"] for key, value in near.peaks.items()}
+    likeness = f"{', '.join([*taken, 'attention and the peaks of other precisions'])} as on {near.name}, whose peak is nearest"
+    return replace(near, name=facts.gpu, kind="", peaks=peaks, source="the cluster", assumed=(f"{facts.gpu} is not known: {likeness}",))
+
+
 def _assumed(gpu: str) -> Iterator[str]:
     if not gpu:
         yield f"the cluster names no GPU: taken as an {UNNAMED.upper()} with its peak"
-
-
-def named_facts(gpu: str) -> dict[str, Any]:
-    """Return the catalog's facts of a GPU by a name that has one of its names in it. Raises ``InputError`` with those known."""
-    facts: dict[str, Any] = _read("gpus")[kind_of(gpu)]
-    return facts
-
-
-def kind_of(gpu: str) -> str:
-    """Return the catalog's name of a GPU. Raises ``InputError`` with those known.
-
-    >>> kind_of("B200 in GB200"), kind_of("A100 SXM")
-    ('gb200', 'a100')
-    """
-    if not gpu:
-        return UNNAMED
-    best: tuple[int, str] | None = None
-    for name in known():
-        for part in (*_read("gpus")[name]["names"], name):
-            if part.lower() in gpu.lower() and (best is None or len(part) > best[0]):
-                best = (len(part), name)
-    if best is None:
-        raise InputError(f"GPU {gpu[:60]!r}", where="[cluster]", nearest=closest(gpu.lower(), known()) or "H100 SXM",
-                         rule=f"no peak and memory rate are known of it; known are {', '.join(known())}")  # fmt: skip
-    return best[1]
 
 
 def _with_tables(out: Accelerator, name: str) -> Accelerator:

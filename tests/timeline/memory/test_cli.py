@@ -93,3 +93,15 @@ def test_a_gpu_that_is_not_known_lists_the_known_and_what_to_give() -> None:
 
 def test_memory_of_another_size_is_believed() -> None:
     assert "of the 94.00 GiB of a H100" in run("--gpu", "H100", "--option", "gpu_memory=94GiB")
+
+
+def test_a_gpu_that_the_cluster_tells_of_has_its_memory() -> None:
+    said = [x for text in ("cluster.gpu=X900", "cluster.peak_flops=1500 TFLOP/s", "cluster.gpu_memory=120GiB") for x in ("--set", text)]
+    assert "of the 120.00 GiB of a X900" in run(*said)
+    assert "of the 94.00 GiB of a X900" in run(*said, "--option", "gpu_memory=94GiB")
+    # What is said of one GPU is not said of another.
+    assert "of the 80.00 GiB of a H100" in run(*said, "--gpu", "H100")
+
+
+def test_no_reserve_is_a_reserve() -> None:
+    assert "of the 80.00 GiB that can be used" in run("--reserve", "0%")

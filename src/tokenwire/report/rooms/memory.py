@@ -34,11 +34,14 @@ class Found:
 
 def found(journey: Journey, options: Sequence[str] | None, gpu: str | None, reserve: float) -> Found:
     """Return the memory of a journey. ``options`` are texts ``KEY=VALUE`` of ``Software``; raises ``InputError`` for what these cannot be."""
-    from tokenwire.timeline.memory import Software, fit, memory
+    from tokenwire.timeline.memory import Software, fit, memory, software_on
 
     values = dict(_option(text) for text in options or ())
-    named = gpu or str(values.get("gpu") or "") or journey.config.cluster.facts.gpu
-    software = read_section(Software, {**values, "gpu": named}, where="--option")
+    asked = gpu or str(values.get("gpu") or "")
+    software = read_section(Software, {**values, "gpu": asked or journey.config.cluster.facts.gpu}, where="--option")
+    if not asked:  # what the cluster says of its GPU is not said of another
+        software = software_on(journey.config.cluster.facts).model_copy(update={n: getattr(software, n) for n in software.model_fields_set})
+    named = software.gpu
     arch, plan = journey.model().architecture, journey.plan()
     result = memory(arch, plan, software)
     return Found(result, fit(arch, plan, result, reserve=reserve), named or "H100", not named)

@@ -14,6 +14,7 @@ from tokenwire.units import counted, format_bytes, format_quantity, format_secon
 if TYPE_CHECKING:
     from tokenwire.journey import Journey
     from tokenwire.timeline import Path, StepTime
+    from tokenwire.timeline.memory import Memory
 
 MOST_ACTIONS = 200_000
 """Actions of all stages up to which a picture or a trace has every micro-batch."""
@@ -40,7 +41,7 @@ def timed(
         shared = slowdowns(journey.traffic())
     return step_time(
         journey.model().architecture, plan, journey.step(), journey.config.cluster.facts, slow=slow_ranks(slow), shared=shared,
-        setting=setting, attention="unfused" if attention == "unfused" else "flash", jitter_share=parse_share(jitter) if jitter else 0.0, whole=whole and few,
+        setting=setting, attention="unfused" if attention == "unfused" else "flash", jitter_share=parse_share(jitter, zero=True) if jitter else 0.0, whole=whole and few,
     )  # fmt: skip
 
 
@@ -68,9 +69,9 @@ def facts(step: StepTime, journey: Journey) -> dict[str, Any]:
         "exposed_communication_seconds": step.exposed_communication_seconds, "bubble_seconds": step.bubble_seconds,
         "mfu": step.mfu, "tflops_per_gpu": step.tflops_per_gpu, "tokens_per_second": step.tokens_per_second,
     }  # fmt: skip
-    peaks = _memory(journey)
-    if peaks is not None:
-        out["peak_memory_bytes_by_stage"] = peaks
+    memory = _memory(journey)
+    if memory is not None:
+        out["peak_memory_bytes_by_stage"] = [stage.peak for stage in memory.stages]
     return out | {
         "schedule": step.schedule, "busiest_stage": step.busiest.stage, "send_seconds": step.send_seconds,
         "stages": [
@@ -95,23 +96,22 @@ def _jitter(step: StepTime) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _memory(journey: Journey) -> list[int] | None:
-    """Return the peak bytes by stage, None where the plan's framework is not known to the memory room."""
-    from tokenwire.timeline.memory import peak_by_stage
+def _memory(journey: Journey) -> Memory | None:
+    """Return the memory of the ranks, None where the plan's framework or its GPU is not known to the memory room."""
+    from tokenwire.timeline.memory import memory, software_on
 
     try:
-        return list(peak_by_stage(journey.model().architecture, journey.plan(), journey.config.cluster.facts.gpu))
+        return memory(journey.model().architecture, journey.plan(), software_on(journey.config.cluster.facts))
     except InputError:
         return None
 
 
 def _memory_row(journey: Journey) -> list[tuple[str, str, str, str]]:
     """Return the row of the worst stage's peak, where it is known."""
-    from tokenwire.timeline.memory import gpu_facts
-
-    peaks, whole = _memory(journey), gpu_facts(journey.config.cluster.facts.gpu).memory
-    if not peaks:
+    found = _memory(journey)
+    if found is None:
         return []
+    peaks, whole = [stage.peak for stage in found.stages], found.capacity
     said = f"stage {peaks.index(max(peaks))}" + (", does not fit: see tokenwire memory" if max(peaks) > whole else "")
     return [("peak memory", format_bytes(max(peaks)), _share(max(peaks), whole), said)]
 

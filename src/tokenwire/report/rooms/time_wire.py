@@ -20,11 +20,11 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def on_wire(step: StepTime, journey: Journey) -> tuple[Signature, ...]:
     """Return the signature of each stage."""
-    from tokenwire.timeline import accelerator
+    from tokenwire.timeline import accelerator_of
     from tokenwire.timeline.on_wire import signatures
 
     facts = journey.config.cluster.facts
-    return signatures(step, journey.plan(), journey.step().to_dicts(), facts, accelerator(facts.gpu, facts.peak_flops))
+    return signatures(step, journey.plan(), journey.step().to_dicts(), facts, accelerator_of(facts))
 
 
 def facts(found: tuple[Signature, ...]) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ the peak as torch's allocator counts them. Out of ``fit``: whether it fits in th
 from __future__ import annotations
 
 from tokenwire.timeline.memory.fit import Fit, fit
-from tokenwire.timeline.memory.gpu import gpu_facts
 from tokenwire.timeline.memory.part import Moment
-from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory, peak_by_stage
-from tokenwire.timeline.memory.software import Software
+from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory
+from tokenwire.timeline.memory.software import Software, software_on
 
-__all__ = ["Fit", "Memory", "Moment", "Software", "StageMemory", "fit", "gpu_facts", "memory", "peak_by_stage"]
+__all__ = ["Fit", "Memory", "Moment", "Software", "StageMemory", "fit", "memory", "software_on"]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from tokenwire.errors import InputError, closest
-from tokenwire.timeline.accelerator import known, named_facts
+from tokenwire.fabric.gpus import known, named_facts
 from tokenwire.units import format_bytes, parse_bytes
 
 MIB = 2**20
-SOURCE = "timeline/catalog/gpus.toml: data sheets"
-GIVEN = "given with the options gpu_memory and gpu_capability"
+SOURCE = "fabric/gpus.toml: data sheets"
+GIVEN = "given: gpu_memory and gpu_capability"
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,4 @@ def _unknown(name: str) -> InputError:
     )
     return InputError(f"GPU {name[:60]!r}", nearest=closest(name.lower(), known()) or "H100 SXM",
                       rule=f"its memory is not known: known are {sizes}; for another give its memory, --option gpu_memory=48GiB, and its "
-                      "major CUDA compute capability, --option gpu_capability=8, which libraries size their workspaces by")  # fmt: skip
+                      "major CUDA compute capability, --option gpu_capability=8, which libraries size their workspaces by, or both in [cluster]")  # fmt: skip

@@ -113,18 +113,6 @@ def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> 
     return Memory(tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages), frame.software)
 
 
-def peak_by_stage(arch: Architecture, plan: Plan, gpu: str = "") -> tuple[int, ...]:
-    """Return the peak of a rank of every pipeline stage, in bytes, on a GPU as clusters name it (none named: an H100).
-
-    >>> from tokenwire.model import preset
-    >>> from tokenwire.plan import TrainingConfig, read_plan, resolve
-    >>> arch = preset("gpt2", 50257)
-    >>> [round(peak / 2**20) for peak in peak_by_stage(arch, resolve(read_plan({"pp": 2}), TrainingConfig(), arch, 2), "A100")]
-    [1425, 1574]
-    """
-    return tuple(stage.peak for stage in memory(arch, plan, Software(gpu=gpu)).stages)
-
-
 def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:
     yield from states(frame, stage)
     chunks = [activations(frame, stage, number) for number in range(len(stage.chunks))]

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from tokenwire.config import Section, Size
+from tokenwire.fabric import ClusterFacts
 from tokenwire.timeline.memory.gpu import MIB, GpuFacts, gpu_facts
 
 
@@ -104,3 +105,13 @@ class Software(Section):
 def _version(text: str) -> tuple[int, int]:
     major, minor = text.split(".")
     return int(major), int(minor)
+
+
+def software_on(cluster: ClusterFacts) -> Software:
+    """Return the usual software on a cluster's GPU, and what the cluster says of that.
+
+    >>> software_on(ClusterFacts(gpu="H100 SXM", gpu_memory="94 GiB")).facts.memory // 2**30
+    94
+    """
+    said = {name: getattr(cluster, name) for name in ("gpu_memory", "gpu_capability") if getattr(cluster, name) is not None}
+    return Software(gpu=cluster.gpu).model_copy(update=said)
