@@ -18,7 +18,7 @@ from tokenwire.figures import Figure
 from tokenwire.model import flops_per_token
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
-from tokenwire.timeline.accelerator import Accelerator, accelerator
+from tokenwire.timeline.accelerator import Accelerator, accelerator_of
 from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
 from tokenwire.timeline.communication import Calls
 from tokenwire.timeline.compute import AttentionKind
@@ -144,7 +144,7 @@ def step_time(
 
 
 def _gpu(arch: Architecture, plan: Plan, facts: ClusterFacts, setting: str | None) -> Accelerator:
-    plain = accelerator(facts.gpu, facts.peak_flops)
+    plain = accelerator_of(facts)
     return calibrated(plain, usual(plain, arch, plan) if setting is None else named(setting), precision_of(plan))
 
 
