@@ -17,7 +17,9 @@ from tokenwire.model import (
     parameters,
     preset,
     presets,
+    tensors,
 )
+from tokenwire.model.architecture import StateSpace
 from tokenwire.model.families import family, known_families
 
 
@@ -197,12 +199,39 @@ def test_a_pattern_is_a_layer_a_letter():
         ({"layer_pattern": "M", "state_head_dim": 100}, "must divide 2·hidden_size = 128"),
         ({"layer_pattern": ""}, "layer_pattern"),
         ({"shared_feed_forward": 8}, "experts is missing"),
+        ({"expert_latent_size": 8}, "experts is missing"),
+        ({"mtp_pattern": "*"}, "mtp_layers is missing"),
+        ({"mtp_pattern": "X", "mtp_layers": 1, "state_groups": 1}, "its letters are"),
     ],
 )
 def test_a_pattern_that_cannot_be_is_one_line(fields, words):
     with pytest.raises(InputError, match=words) as caught:
         architecture(_read(hidden_size=64, vocabulary_size=10, **fields))
     assert "\n" not in str(caught.value)
+
+
+def test_modules_of_further_tokens_by_a_pattern_of_their_own():
+    # Nemotron 3 Super by its fields is its preset.
+    super_ = preset("nemotron-3-super")
+    letters = "".join(
+        "M" if isinstance(x.mixer, StateSpace) else "*" if x.mixer else "E" for x in super_.layers
+    )
+    arch = from_fields(
+        _read(
+            hidden_size=4096, layer_pattern=letters, heads=32, kv_heads=2, head_dim=128, state_heads=128, experts=512,
+            active_experts=22, expert_feed_forward=2688, shared_feed_forward=5376, expert_latent_size=1024, norm="rms",
+            bias=False, tied_embeddings=False, positions="none", vocabulary_size=131_072, mtp_layers=1, mtp_pattern="*E",
+        )
+    )  # fmt: skip
+    assert parameters(arch) == parameters(super_)
+    # eh_proj 2·4096·4096; attention 4096·(4096 + 2·256 + 4096); experts 512·2·1024·2688; router 512·4096; latent 2·4096·1024;
+    # shared 2·4096·5376; norms: 3 of the module, one a layer
+    block = (
+        4096 * (4096 + 512 + 4096) + 512 * 2 * 1024 * 2688 + 512 * 4096 + 2 * 4096 * 1024 + 2 * 4096 * 5376
+    )
+    assert parameters(arch).mtp == 2 * 4096 * 4096 + block + 5 * 4096
+    names = [tensor.name for tensor in tensors(arch)]
+    assert len(set(names)) == len(names)
 
 
 def test_a_shared_expert_of_its_own_width():

@@ -44,6 +44,10 @@ def test_the_built_in_model_by_hand():
         ("llama-3.1-8b", 8_030_261_248),
         ("llama-3.1-70b", 70_553_706_496),
         ("llama-3.1-405b", 405_853_388_800),
+        # "31.6B", "120.6B", "550B" (NVIDIA 2025, 2026); to the parameter as transformers 5.25 counts them on meta tensors.
+        ("nemotron-3-nano", 31_577_937_344),
+        ("nemotron-3-super", 120_668_687_360),
+        ("nemotron-3-ultra", 549_308_968_960),
     ],
 )
 def test_published_totals(name, total):

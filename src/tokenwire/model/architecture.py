@@ -162,14 +162,21 @@ class Architecture:
     position_offset: int = 0
     # Width of the token table where it is not h (OPT-350m), with a projection in and one out.
     embedding_size: int | None = None
-    # Extra next-token-prediction layers (DeepSeek V3's MTP), trained but not counted by Hugging Face.
+    # Modules that predict further tokens (DeepSeek V3's MTP), trained but not counted by Hugging Face.
     mtp_layers: int = 0
+    # Layers of each such module; none: one like the model's last (Nemotron 3: attention, then experts).
+    mtp_block: tuple[Layer, ...] = ()
     rope_theta: float = 10_000.0
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:
         """Return the layers that differ, each once, in the order in which they first come."""
         return tuple(dict.fromkeys(self.layers))
+
+    @property
+    def next_token_block(self) -> tuple[Layer, ...]:
+        """Return the layers of a module that predicts a further token."""
+        return self.mtp_block or self.layers[-1:]
 
 
 Split = Literal["column", "row", "vocabulary", "replicated"]

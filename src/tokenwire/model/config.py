@@ -42,6 +42,8 @@ class ModelConfig(Section):
     ``shared_feed_forward`` is the width of the expert that sees every token [``shared_experts`` times that of an expert].
     ``kv_lora_rank`` turns attention into latent attention (MLA). ``layer_pattern`` says a hybrid: a letter a layer, each layer
     one thing: M a state-space block of ``state_heads`` [2·hidden_size/state_head_dim], * attention, - feed-forward, E experts.
+    ``mtp_layers`` modules predict further tokens, each of one layer like the last, or of those that ``mtp_pattern`` says in the
+    same letters. Experts work on ``expert_latent_size`` numbers a token [hidden_size], with a projection to them and one back.
     """
 
     preset: str | None = None
@@ -69,6 +71,7 @@ class ModelConfig(Section):
     expert_feed_forward: Positive | None = None
     shared_experts: int = Field(0, ge=0, le=4096)
     shared_feed_forward: Positive | None = None
+    expert_latent_size: Positive | None = None
     dense_layers: int = Field(0, ge=0, le=MOST_LAYERS)
     q_lora_rank: Positive | None = None
     kv_lora_rank: Positive | None = None
@@ -76,6 +79,7 @@ class ModelConfig(Section):
     qk_rope_head_dim: Positive | None = None
     v_head_dim: Positive | None = None
     mtp_layers: int = Field(0, ge=0, le=64)
+    mtp_pattern: str | None = Field(None, min_length=1, max_length=MOST_LAYERS)
     layer_pattern: str | None = Field(None, min_length=1, max_length=MOST_LAYERS)
     state_heads: Positive | None = None
     state_head_dim: Positive = 64
@@ -237,21 +241,27 @@ def from_fields(config: ModelConfig, vocabulary_size: int | None = None) -> Arch
         or config.expert_feed_forward
         or config.shared_experts
         or config.shared_feed_forward
+        or config.expert_latent_size
     ):
         raise InputError("experts is missing", where="[model]", rule="other keys speak of experts")
     if config.layer_pattern is not None:
+        if config.layers is not None and config.layers != len(config.layer_pattern):
+            raise InputError(f"layers = {config.layers}", where="[model]", rule=f"layer_pattern has {len(config.layer_pattern)} letters, one a layer",
+                             nearest=f"layers = {len(config.layer_pattern)}")  # fmt: skip
         layers = _by_pattern(config, config.layer_pattern, mixer, dense)
+    if config.mtp_pattern is not None and not config.mtp_layers:
+        raise InputError(
+            "mtp_layers is missing", where="[model]", rule="mtp_pattern says what each of them is made of"
+        )
     return Architecture(
         name=name, family="fields", vocabulary_size=vocabulary, hidden_size=h, layers=tuple(layers),
         norm=Norm(config.norm, bias=config.norm == "layer"), positions=config.positions,
         max_positions=config.max_positions or 1024, tied_embeddings=config.tied_embeddings, mtp_layers=config.mtp_layers,
+        mtp_block=tuple(_by_pattern(config, config.mtp_pattern, mixer, dense)) if config.mtp_pattern else (),
     )  # fmt: skip
 
 
 def _by_pattern(config: ModelConfig, pattern: str, mixer: Mixer, dense: FeedForward) -> list[Layer]:
-    if config.layers is not None and config.layers != len(pattern):
-        raise InputError(f"layers = {config.layers}", where="[model]", rule=f"layer_pattern has {len(pattern)} letters, one a layer",
-                         nearest=f"layers = {len(pattern)}")  # fmt: skip
     block = state_space(
         config.hidden_size or 1,
         config.state_heads,
@@ -317,5 +327,5 @@ def _experts(config: ModelConfig, dense: FeedForward) -> Experts:
     return Experts(
         count, active, width, config.gated, config.bias,
         shared=FeedForward(shared, config.gated, config.bias, config.activation) if shared else None,
-        activation=config.activation,
+        activation=config.activation, latent_size=config.expert_latent_size, latent_bias=config.bias,
     )  # fmt: skip

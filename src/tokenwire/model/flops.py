@@ -92,8 +92,10 @@ def _megatron(arch: Architecture, s: int, *, causal: bool = True) -> Figure:
     head = V * h
     total = mixers + wide + head
     if arch.mtp_layers:
-        last = arch.layers[-1]
-        each = _mixer_products(h, last.mixer, s, causal) + _feed_forward_products(h, last)
+        each = sum(
+            _mixer_products(h, one.mixer, s, causal) + _feed_forward_products(h, one)
+            for one in arch.next_token_block
+        )
         total += arch.mtp_layers * (each + 3 * h + 2 * h * h + head)
     name = "megatron" if causal else "megatron-full"
     values = f"6·({mixers:,.0f} + {wide:,} + {head:,})" if not arch.mtp_layers else f"6·{total:,.0f}"

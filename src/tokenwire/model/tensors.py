@@ -14,6 +14,7 @@ after a row-parallel product are held whole by each rank.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -46,7 +47,7 @@ _NORM_NAMES: dict[int, tuple[str, ...]] = {
 def tensors(arch: Architecture, layout: Layout = "separate") -> tuple[Tensor, ...]:
     """Return every parameter tensor, in order: embedding, layers, final norm, head, then the MTP layers.
 
-    MTP layers (not counted by Hugging Face) have the layer indices L, L + 1 ...; a tied head has no tensor of its own.
+    Modules of MTP (not counted by Hugging Face) have the layer indices L, L + 1 ...; a tied head has no tensor of its own.
 
     >>> from tokenwire.model import preset
     >>> [(t.name, t.shape, t.split) for t in tensors(preset("llama-3.1-8b"))][:3]     # doctest: +NORMALIZE_WHITESPACE
@@ -87,7 +88,12 @@ def _next_token_layer(arch: Architecture, index: int, layout: Layout) -> Iterato
     yield from _norm(f"layers.{index}.embedding_norm", "mtp", h, arch.norm, index)
     yield from _norm(f"layers.{index}.hidden_norm", "mtp", h, arch.norm, index)
     yield Tensor(f"layers.{index}.projection.weight", "mtp", (h, 2 * h), index, "column", 0)
-    yield from layer_tensors(arch, arch.layers[-1], index, layout)
+    block = arch.next_token_block
+    for place, layer in enumerate(block):
+        # Each of several layers has a number of its own in the module.
+        name = f"layers.{index}.{place}." if len(block) > 1 else f"layers.{index}."
+        for tensor in layer_tensors(arch, layer, index, layout):
+            yield replace(tensor, name=tensor.name.replace(f"layers.{index}.", name, 1))
     yield from _norm(f"layers.{index}.final_norm", "mtp", h, arch.norm, index)
 
 

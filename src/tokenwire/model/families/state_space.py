@@ -216,14 +216,9 @@ _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 def nemotron_h(fields: Fields) -> Architecture:
     """Nemotron-H and Nemotron 3: each layer one thing, Mamba 2, attention, a feed-forward part or experts, by a pattern."""
     h = fields.size("hidden_size", default=4096)
-    kinds = fields.words("layers_block_type", "layer_types")
-    if kinds is None:
-        pattern = fields.word("hybrid_override_pattern", default="ME*-")
-        if unknown := set(pattern) - set(_PATTERN):
-            raise fields.wrong(
-                "hybrid_override_pattern", pattern, f"knows only {' '.join(_PATTERN)}, not {min(unknown)!r}"
-            )
-        kinds = [_PATTERN[letter] for letter in pattern]
+    kinds = fields.words("layers_block_type", "layer_types") or _letters(
+        fields, "hybrid_override_pattern", "ME*-"
+    )
     attention = heads_of(
         Fields({**fields.values, "hidden_size": h, "head_dim": fields.optional_size("head_dim", "attention_head_dim")}, fields.where),
         heads=32, kv_heads=8, head_dim=128,
@@ -238,24 +233,34 @@ def nemotron_h(fields: Fields) -> Architecture:
     wide = FeedForward(
         fields.size("intermediate_size", default=21504), gated=False, bias=mlp_bias, activation="relu2"
     )
-    layers = []
-    for kind in kinds:
+
+    def layer(kind: str) -> Layer:
         if kind in ("mamba", "linear_attention"):
-            layers.append(_shared(block, None, 1))
-        elif _is_attention(kind):
-            layers.append(_shared(attention, None, 1))
-        elif kind == "mlp":
-            layers.append(_shared(None, wide, 1))
-        elif kind == "moe":
-            layers.append(_shared(None, _nemotron_experts(fields, mlp_bias), 1))
-        else:
-            raise fields.wrong(
-                "layers_block_type", kind, "must be linear_attention, full_attention, mlp or moe"
-            )
+            return _shared(block, None, 1)
+        if _is_attention(kind):
+            return _shared(attention, None, 1)
+        if kind == "mlp":
+            return _shared(None, wide, 1)
+        if kind == "moe":
+            return _shared(None, _nemotron_experts(fields, mlp_bias), 1)
+        raise fields.wrong("layers_block_type", kind, "must be linear_attention, full_attention, mlp or moe")
+
+    further = fields.size("num_nextn_predict_layers", default=0, least=0, most=64)
+    block_of_further = fields.words("mtp_layers_block_type") or _letters(
+        fields, "mtp_hybrid_override_pattern", "*E"
+    )
     # This family ties nothing, whatever tie_word_embeddings says (modeling_nemotron_h.py, _tied_weights_keys).
     return replace(
-        decoder(fields, layers, vocabulary=131072, hidden=h, positions="none"), tied_embeddings=False
-    )
+        decoder(fields, [layer(kind) for kind in kinds], vocabulary=131072, hidden=h, positions="none", mtp_layers=further),
+        tied_embeddings=False, mtp_block=tuple(layer(kind) for kind in block_of_further) if further else (),
+    )  # fmt: skip
+
+
+def _letters(fields: Fields, name: str, default: str) -> list[str]:
+    pattern = fields.word(name, default=default)
+    if unknown := set(pattern) - set(_PATTERN):
+        raise fields.wrong(name, pattern, f"knows only {' '.join(_PATTERN)}, not {min(unknown)!r}")
+    return [_PATTERN[letter] for letter in pattern]
 
 
 def _nemotron_experts(fields: Fields, bias: bool) -> Experts:
