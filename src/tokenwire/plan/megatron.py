@@ -117,6 +117,7 @@ class MegatronPlan(PlanConfig):
     moe_pad_expert_input_to_capacity: bool = False
     moe_token_drop_policy: Literal["probs", "position"] = "probs"
     overlap_moe_expert_parallel_comm: bool = False
+    use_transformer_engine_op_fuser: bool = False
 
     # Multi-token prediction
     mtp_num_layers: Positive | None = None

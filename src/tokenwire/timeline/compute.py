@@ -18,7 +18,8 @@ from tokenwire.model.architecture import Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
-from tokenwire.timeline.efficiency import How, attention_share, grouped_share, matmul_share
+from tokenwire.timeline.attention_speed import Shape, attention_speed
+from tokenwire.timeline.efficiency import How, grouped_share, matmul_share
 from tokenwire.timeline.operators import (
     Operator,
     Shapes,
@@ -36,19 +37,16 @@ CAST, LOOKED_FOR = 4.0, 2.0
 """Bytes an element of an input or an output's gradient that is cast to 8 bits ahead of a product: 2 read, 1 written as it lies and 1
 turned, for the gradient of the weight; scaled by the tensor's own largest value, that is looked for first (2 more)
 (NVIDIA/TransformerEngine, transformer_engine/common/recipe: DelayedScaling, MXFP8BlockScaling; Float8CurrentScaling)."""
-EIGHT_BITS_OF_ATTENTION = 0.81
-"""Share of the 8-bit peak that attention in 8 bits reaches, over its share of the 16-bit peak in 16: 1.2 of 1.979 PFLOP/s over 740 of 989
-TFLOP/s on H100 (Shah et al. 2024, FlashAttention-3, abstract)."""
 PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "head")
 """What the seconds of a layer are told by; ``core`` is attention between its projections."""
 
 
 class Numbers(NamedTuple):
-    """What is computed in: products, bytes an element that casting them to 8 bits moves, and whether attention is in 8 bits too."""
+    """What is computed in: products, bytes an element that casting them to 8 bits moves, and attention."""
 
     products: str = "bf16"
     cast: float = 0.0
-    attention: bool = False
+    attention: str = "bf16"
 
 
 @dataclass
@@ -92,19 +90,17 @@ def seconds(o: Operator, gpu: Accelerator, numbers: Numbers) -> tuple[float, How
     moved = gpu.memory_seconds(o.bytes, o.share, o.kernels if o.kind == "memory" else 0)
     if o.kind == "memory":
         return moved, None
-    narrow = numbers.products == "fp8" and o.kind != "attention" and o.name not in WIDE
-    peak = gpu.peak(numbers.products if narrow else "fp32" if numbers.products == "fp32" else "bf16")
-    if o.kind == "attention" and numbers.attention:
-        peak = gpu.peak("fp8") * EIGHT_BITS_OF_ATTENTION
     if o.kind == "attention":
-        share, how = attention_share(gpu, o.phase == "input", o.m, o.k, o.n, o.d, o.d_v)
-    elif o.kind == "grouped":
+        speed, how = attention_speed(gpu, numbers.attention, o.phase == "input", Shape(o.m, o.k, o.n, o.d, o.d_v, o.window))
+        return max(o.flops / (speed * gpu.sustained_attention), moved), how
+    narrow = numbers.products == "fp8" and o.name not in WIDE
+    peak = gpu.peak(numbers.products if narrow else "fp32" if numbers.products == "fp32" else "bf16")
+    if o.kind == "grouped":
         share, how = grouped_share(gpu, o.phase, o.groups, o.m, o.k, o.n)
     else:
         share, how = matmul_share(gpu, o.phase, o.m, o.k, o.n)
-    sustained = gpu.sustained_attention if o.kind == "attention" else gpu.sustained
-    spent = max(o.flops / (peak * share * sustained), moved)
-    if narrow and o.phase != "weight":
+    spent = max(o.flops / (peak * share * gpu.sustained), moved)
+    if narrow and o.phase != "weight" and o.cast:
         spent += gpu.memory_seconds(numbers.cast * o.groups * o.m * o.k)
     return spent, how
 
@@ -119,6 +115,7 @@ def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash"
         arch.hidden_size, plan.tp, plan.cp, plan.ep, plan.etp, plan.sequence_parallel,
         getattr(config, "moe_expert_capacity_factor", None) if padded else None, ulysses and plan.cp > 1,
         attention == "unfused", 4.0 if training.precision == "fp32" else 2.0,
+        getattr(config, "moe_token_dispatcher_type", "") == "flex", getattr(config, "use_transformer_engine_op_fuser", False),
     )  # fmt: skip
 
 
@@ -144,11 +141,12 @@ def numbers_of(plan: Plan) -> Numbers:
     """Return what a plan computes in."""
     config, precision = plan.config, plan.training.precision
     if precision != "fp8":
-        return Numbers(precision)
+        return Numbers(precision, attention="fp32" if precision == "fp32" else "bf16")
     if config.dialect == "torchtitan":
         return Numbers("fp8")  # its compiler makes casts part of the kernels before them
-    current = getattr(config, "fp8_recipe", "") == "tensorwise"
-    return Numbers("fp8", CAST + LOOKED_FOR * current, getattr(config, "fp8_dot_product_attention", False))
+    recipe = getattr(config, "fp8_recipe", "")
+    eight = "mxfp8" if recipe == "mxfp8" else "fp8"
+    return Numbers("fp8", CAST + LOOKED_FOR * (recipe == "tensorwise"), eight if getattr(config, "fp8_dot_product_attention", False) else "bf16")
 
 
 @lru_cache(maxsize=1024)

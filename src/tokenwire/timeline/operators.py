@@ -24,6 +24,8 @@ from tokenwire.model.architecture import (
     Layer,
     StateSpace,
 )
+from tokenwire.step.routing.laws import Router
+from tokenwire.timeline.attention_speed import seen
 
 Kind = Literal["matmul", "grouped", "attention", "memory"]
 Phase = Literal["forward", "input", "weight"]
@@ -33,7 +35,8 @@ class Operator(NamedTuple):
     """One kernel of one micro-batch: ``groups`` products of m x k by k x n, or bytes that are moved.
 
     ``part`` is norm, attention, core, feed_forward, experts, embedding or head. Attention has its shape in (m, k, n) = (sequence, heads,
-    KV heads) and (d, d_v). ``share`` names the share of memory's rate.
+    KV heads) and (d, d_v), and its window. ``share`` names the share of memory's rate;
+    ``cast`` says whether a product's input is cast by a kernel of its own, where products are in 8 bits.
     """
 
     name: str
@@ -50,11 +53,17 @@ class Operator(NamedTuple):
     d_v: int = 0
     share: str = "default"
     kernels: int = 1
+    window: int = 0
+    cast: bool = True
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation."""
+    """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation.
+
+    ``sent_once``: a dispatcher that sends a token once to each rank (DeepEP, HybridEP); ``experts_in_one``: the experts' products, their
+    activation, biases and casts are one kernel each way.
+    """
 
     tokens: int
     sequence: int
@@ -69,6 +78,8 @@ class Shapes:
     ulysses: bool = False
     unfused: bool = False
     item: float = 2.0
+    sent_once: bool = False
+    experts_in_one: bool = False
 
     @property
     def own(self) -> int:
@@ -155,14 +166,13 @@ def _core(z: Shapes, heads: int, kv: int, d: int, d_v: int, window: int | None) 
     if z.unfused:
         yield from _written_out(z, a, d, d_v)
         return
-    seen = s / 2 if window is None or window >= s else window * (1 - window / (2 * s))
-    flops = 2.0 * b * a * s * seen * (d + d_v) / z.cp
+    flops = 2.0 * b * a * s * seen(s, window) * (d + d_v) / z.cp
     if z.ulysses:
         # Whole sequences of a c-th of the heads.
         a, g = max(a // z.cp, 1), max(g // z.cp, 1)
     moved = z.item * b * s * (2 * a * d + g * (d + d_v)) / (1 if z.ulysses else z.cp)
-    yield Operator("core attention", "core", "attention", "forward", flops, moved, b, s, a, g, d, d_v)
-    yield Operator("core attention", "core", "attention", "input", 2.5 * flops, 2 * moved, b, s, a, g, d, d_v)
+    yield Operator("core attention", "core", "attention", "forward", flops, moved, b, s, a, g, d, d_v, window=window or 0)
+    yield Operator("core attention", "core", "attention", "input", 2.5 * flops, 2 * moved, b, s, a, g, d, d_v, window=window or 0)
 
 
 def _written_out(z: Shapes, a: int, d: int, d_v: int) -> Iterator[Operator]:
@@ -233,21 +243,53 @@ def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
     # Scores, the choice of k, the map of rows: small kernels, counted at about 10 forward and 5 backward (assumed).
     yield Operator("routing", "experts", "memory", "forward", 0, 8.0 * n * x.count, kernels=10)
     yield Operator("routing", "experts", "memory", "input", 0, 8.0 * n * x.count, kernels=5)
-    moved = z.item * h * (n + rows)
-    for name in ("permutation", "permutation back"):
-        yield Operator(name, "experts", "memory", "forward", 0, moved, share="permute")
-        yield Operator(name, "experts", "memory", "input", 0, moved, share="permute_backward")
-    if here > 1 and z.ep > 1:
-        # Rows come by sender and are sorted by expert, and back.
-        for name in ("sorting by expert", "sorting by sender"):
-            yield Operator(name, "experts", "memory", "forward", 0, 2 * z.item * h * rows, share="permute")
-            yield Operator(name, "experts", "memory", "input", 0, 2 * z.item * h * rows, share="permute_backward")
-    yield from _grouped("experts up", here, each, h, f * (2 if x.gated else 1), z.item)
-    yield from _moved("experts' activation", "experts", each * here * f * z.item, 3 if x.gated else 2, 5 if x.gated else 3)
-    yield from _grouped("experts down", here, each, f, h, z.item)
+    yield from _permuted(x, z, n * h * z.item, rows * h * z.item)
+    for o in _grouped("experts up", here, each, h, f * (2 if x.gated else 1), z.item):
+        yield o._replace(cast=not (z.experts_in_one and o.phase == "input"))
+    yield from _activated(x, z, each * here * f * z.item)
+    for o in _grouped("experts down", here, each, f, h, z.item):
+        yield o._replace(cast=not (z.experts_in_one and o.phase == "forward"))
+    if x.bias and not z.experts_in_one:
+        # Added apart: b·p in fp32 (4 written), the sum (2 and 4 read, 4 written), rows joined (4, 4), cast (4, 2). Backward: cast (2, 4), the
+        # rows' share (4, 2; joined 2, 2), p's gradient (4 written, 4 read twice over: 12), the bias's (4, 4, 4).
+        yield from _moved("experts' bias", "experts", each * here * h, 28, 40)
     if x.shared is not None:
         yield from _feed_forward(x.shared, z, "experts")
         yield from _moved("sum with the shared expert", "experts", n * z.hidden * z.item, 3, 0)
+
+
+def _permuted(x: Experts, z: Shapes, own: float, rows: float) -> Iterator[Operator]:
+    """Yield the copies that put rows in order, of ``own`` bytes of tokens and ``rows`` bytes of rows at the experts.
+
+    Megatron's all-to-all lines rows up before it is called and sorts them by expert after it (token_dispatcher.py,
+    MoEAlltoAllTokenDispatcher: permute, sort_chunks_by_idxs); DeepEP and HybridEP take tokens as they lie, and each rank copies those
+    it got to its experts' rows (MoEFlexTokenDispatcher).
+    """
+    if z.sent_once:
+        got = own * z.ep * Router(x.count, x.active).reached(max(1, x.count // z.ep))
+        copies = {"permutation": min(got, rows) + rows, "permutation back": min(got, rows) + rows}
+    else:
+        copies = {"permutation": own + rows, "permutation back": own + rows}
+        if z.ep > 1 and x.count > z.ep:
+            copies |= {"sorting by expert": 2 * rows, "sorting by sender": 2 * rows}
+    for name, moved in copies.items():
+        yield Operator(name, "experts", "memory", "forward", 0, moved, share="permute")
+        yield Operator(name, "experts", "memory", "input", 0, moved, share="permute_backward")
+
+
+def _activated(x: Experts, z: Shapes, size: float) -> Iterator[Operator]:
+    """Yield the activation of rows of ``size`` bytes: a gated one reads two such, and writes one.
+
+    In one kernel with the products each way only what the backward keeps is moved besides: the activation written, and read, with both
+    halves' gradients written. Experts with biases have their halves cut at a value (GPT-OSS), by kernels of their own: two cuts
+    and a copy (8), and back (10) (Megatron-LM, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl).
+    """
+    forward, backward = (3.0, 5.0) if x.gated else (2.0, 3.0)
+    if z.experts_in_one:
+        forward, backward = 1.0, backward - 2
+    elif x.bias and x.gated:
+        forward, backward = forward + 8, backward + 10
+    yield from _moved("experts' activation", "experts", size, forward, backward)
 
 
 def _grouped(name: str, groups: int, m: int, k: int, n: int, item: float) -> Iterator[Operator]:

@@ -1,7 +1,7 @@
 """Runs of Megatron-Bridge: NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md and its archive.
 
 What a row does not tell comes from the recipes (src/megatron/bridge/perf_recipes): distributed optimizer, overlapped gradients and
-parameters, tensor-parallel overlap where there is tensor parallelism, layouts of DeepSeek-V3 and Kimi K2, and experts by all-to-all.
+parameters, tensor-parallel overlap where there is tensor parallelism, layouts of DeepSeek-V3 and Kimi K2; of experts: ``bridge_recipes``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
+from tokenwire.formats.run_tables.bridge_recipes import options, recipe
 from tokenwire.formats.run_tables.table import number, rows_of, whole
 from tokenwire.formats.runs import Run
 from tokenwire.formats.runs.run import Sections
@@ -35,20 +36,6 @@ DEEPSEEK = {
     (2, 8): "Et*4|(t*4|)*14tmL", (4, 4): "Et*4|(t*4|)*14tmL", (8, 2): "Et*4|(t*4|)*14tmL", (16, 1): "Et*4|(t*4|)*14tmL",
     (8, 4): "Et|(tt|)*30mL",
 }  # fmt: skip
-OVERLAPPED = (("DeepSeekV3", "DGX-B200"), ("DeepSeekV3", "DGX-H100"), ("Qwen3_235B_a22B", "DGX-H100"))
-"""Recipes whose experts' exchanges run beside another micro-batch."""
-WHOLE_GRAPH = {"DeepSeekV3": ("DGX-B300", "DGX-GB200", "DGX-GB300"), "GPT OSS 120B": ("DGX-GB200", "DGX-GB300"),
-               "Qwen3_30B_a3B": ("DGX-B300", "DGX-GB200", "DGX-GB300"), "Qwen3_235B_a22B": ("DGX-B200", "DGX-B300", "DGX-GB200", "DGX-GB300")}  # fmt: skip
-"""Recipes in MXFP8 whose whole step is one CUDA graph, from release 26.06 on: HybridEP beside another micro-batch, experts' products with
-their activation in one kernel, attention in 8 bits but for DeepSeek-V3 on GB200 (perf_recipes/*/common.py, *full_iter*)."""
-REPEATED = {
-    ("DeepSeekV3", "DGX-H100"): ("mla_up_proj", "mlp"), ("DeepSeekV3", "DGX-B200"): ("mla_up_proj",), ("DeepSeekV3", "DGX-B300"): ("mla_up_proj",),
-    ("DeepSeekV3", "DGX-GB200"): ("mla_up_proj",), ("DeepSeekV3", "DGX-GB300"): ("mla_up_proj",), ("Kimi_K2", "DGX-GB300"): ("mla_up_proj",),
-    ("GPT OSS 120B", "DGX-GB200"): ("layernorm", "moe_act"),
-}  # fmt: skip
-"""Modules that recipes run again in the backward; nothing where the whole step is a graph."""
-ALL_TO_ALL = (("Qwen3_235B_a22B", "DGX-H100"), ("Qwen3_235B_a22B", "DGX-B200"), ("Qwen3_30B_a3B", "DGX-B200"), ("GPT OSS 120B", "DGX-GB200"))
-"""Recipes that keep Megatron's own dispatcher; the others have DeepEP, or HybridEP on NVL72."""
 KIMI = {(4, 4): "Et*4|(t*4|)*14tL"}
 
 
@@ -95,15 +82,8 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
         "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te", "create_attention_mask_in_dataloader": False,
     }  # fmt: skip
     if model in EXPERTS:
-        plan |= {"ep": ep, "etp": 1, "moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
-        whole_graph = precision == "mxfp8" and row["release"] >= "26.06" and row["system"] in WHOLE_GRAPH.get(model, ())
-        hidden = (whole_graph or (model, row["system"]) in OVERLAPPED) and (pp == 1 or vp > 1)
-        plan |= {"overlap_moe_expert_parallel_comm": True} if hidden else {}
-        plan |= _graph_options(model, row["system"], whole_graph)
-        if ep > 1 and "tokendrop" not in row["model"] and (whole_graph or (model, row["system"]) not in ALL_TO_ALL):
-            plan |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep" if "GB" in row["system"] else "deepep"}
-        if "tokendrop" in row["model"]:
-            plan |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+        found = recipe(model, row["system"], precision, row["release"].split()[0])
+        plan |= {"ep": ep, "etp": 1, **options(found, "tokendrop" in row["model"], ep, pp == 1 or vp > 1)}
     plan |= _pipeline(model, pp, plan["vpp"], "w/o MTP" in row["model"])
     if precision != "bf16":
         plan["fp8_recipe"] = RECIPES[precision]
@@ -114,19 +94,11 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
         "cluster": {"preset": preset, "gpus": gpus, "gpus_per_node": min(domain, gpus)},
     }  # fmt: skip
     software = {"gpu": gpu, "framework": "Megatron-Bridge", "precision": precision, "release": row["release"].split()[0],
-                "whole_graph": plan.get("fp8_dot_product_attention", False)}  # fmt: skip
-    assumed: tuple[str, ...] = ("options of today's recipes, experts evenly loaded",)
+                "whole_graph": plan.get("use_transformer_engine_op_fuser", False)}  # fmt: skip
+    assumed: tuple[str, ...] = ("options of the recipes of its release, experts evenly loaded",)
     if precision == "nvfp4":
         assumed += ("in 4 bits as in 8, at the peak of 4",)
     return Run(**named, sections=sections, software=software, measured={"step_seconds": batch * seq / (rate * gpus)}, assumed=assumed)
-
-
-def _graph_options(model: str, system: str, whole_graph: bool) -> dict[str, Any]:
-    """Return what a recipe runs again, or its attention in 8 bits where the whole step is a graph."""
-    if whole_graph:
-        return {} if (model, system) == ("DeepSeekV3", "DGX-GB200") else {"fp8_dot_product_attention": True}
-    modules = REPEATED.get((model, system))
-    return {"recompute_granularity": "selective", "recompute_modules": modules} if modules else {}
 
 
 def _pipeline(model: str, pp: int, vpp: int, without_further: bool) -> dict[str, Any]:
