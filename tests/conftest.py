@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# A fault of the program itself is a line to a user; to a test it is the traceback.
+os.environ["TOKENWIRE_TRACEBACK"] = "1"
+
 settings.register_profile("dev", deadline=None)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.house.running import run
 from tokenwire import __version__
-from tokenwire.cli import VERBS, _exists
+from tokenwire.cli import VERBS, _exists, main
 
 HEAVY = ("numpy", "numba", "polars", "pydantic", "tokenizers", "rustworkx", "plotly", "torch", "tiktoken", "sentencepiece")
 READY = [verb for verb in VERBS if _exists(verb)]
@@ -97,6 +97,32 @@ def test_ctrl_c_is_130_and_one_line() -> None:
     assert said.decode().strip() == "tokenwire: interrupted"
 
 
+def test_a_fault_of_the_program_is_one_line_to_a_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def faulty() -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("tokenwire.cli.app", faulty)
+    with pytest.raises(ZeroDivisionError):
+        main()
+    monkeypatch.delenv("TOKENWIRE_TRACEBACK")
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "tokenwire: a fault of tokenwire itself, please report it: ZeroDivisionError: division by zero (TOKENWIRE_TRACEBACK=1 shows where)\n"
+    )
+
+
+def test_a_terminal_of_few_signs_loses_signs_and_nothing_else() -> None:
+    told = run(["text"], PYTHONIOENCODING="ascii")
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert b"words" in told.stdout
+    told = run(["tokens", "--json"], PYTHONIOENCODING="latin-1")
+    assert json.loads(told.stdout.decode("latin-1")) == json.loads(run(["tokens", "--json"]).stdout)
+    assert run(["tokens", "--csv", "-"], PYTHONIOENCODING="ascii").stdout == run(["tokens", "--csv", "-"]).stdout
+
+
 def test_colour_is_absent_in_a_pipe(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "tokenwire", "text"], cwd=tmp_path, capture_output=True, check=True,
@@ -141,7 +167,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["step", "--csv", "/dev/full"], ["tokens", "--save", "/dev/full"]])
+@pytest.mark.parametrize("arguments", [["step", "--csv", "/dev/full"], ["step", "--parquet", "/dev/full"], ["tokens", "--save", "/dev/full"]])
 def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
     ended = run(arguments)
     assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)

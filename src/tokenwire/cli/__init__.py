@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -99,10 +100,17 @@ def tokenwire(
     """Follow language-model training from words to bits on the wire."""
 
 
+WHOLE = "TOKENWIRE_TRACEBACK"
+"""The variable with which faults of the program itself are shown with their traceback."""
+
+
 def main() -> None:
     """Run the command line; every failure is one line on standard error and an exit status."""
     # Matrices here are small: starting a thread a core costs more than it gives, above all on a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?"
     try:
         app()
         sys.stdout.flush()
@@ -123,6 +131,14 @@ def main() -> None:
         _end("the input is nested too deeply", 1)
     except MemoryError:
         _end("not enough memory for this input", 1)
+    except Exception as error:
+        if os.environ.get(WHOLE):
+            raise
+        _end(f"a fault of tokenwire itself, please report it: {type(error).__name__}: {_first(error)} ({WHOLE}=1 shows where)", 1)
+
+
+def _first(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:200]
 
 
 def _end(line: str, status: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 def print_json(facts: Any) -> None:
     """Print facts as JSON; numpy scalars and dataclasses become plain values; NaN is never printed."""
-    sys.stdout.write(json.dumps(facts, indent=2, ensure_ascii=False, default=_plain, allow_nan=False) + "\n")
+    narrow = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    sys.stdout.write(json.dumps(facts, indent=2, ensure_ascii=narrow, default=_plain, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -42,13 +44,15 @@ def write_table(frame: pl.DataFrame, *, csv: str | None = None, parquet: str | N
     from tokenwire.files import whole_or_nothing
 
     if csv == "-":
-        sys.stdout.write(frame.write_csv())
+        sys.stdout.flush()
+        sys.stdout.buffer.write(frame.write_csv().encode())  # UTF-8 whatever the terminal speaks, as in a file
     elif csv:
         with whole_or_nothing(csv) as file:
             file.write(frame.write_csv().encode())
     if parquet:
         with whole_or_nothing(parquet) as file:
-            frame.write_parquet(file)
+            frame.write_parquet(whole := io.BytesIO())  # into the file, polars' own error would stand for a full disk
+            file.write(whole.getbuffer())
     return bool(csv or parquet)
 
 
