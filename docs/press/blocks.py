@@ -79,23 +79,37 @@ def printed(markdown: str, page: Page) -> str:
 
 
 def values(text: str, page: Page) -> str:
-    """Return a text with each ``{{ expression }}`` as its value: whole numbers with commas, others to four figures."""
+    """Return a text with each ``{{ expression }}`` as its value: whole numbers with commas, others to four figures.
+
+    >>> values("{{ 12345 }} {{ 28337.2 }} {{ 0.98765 }} {{ 'x' }}", Page("page.md", Path()))
+    '12,345 28,340 0.9877 x'
+    """
 
     def value(match: re.Match[str]) -> str:
         try:
             found = eval(match[1].strip(), page.names)  # the book's own pages
         except Exception as error:
             raise Failed(f"{page.name}: {{{{{match[1]}}}}}: {type(error).__name__}: {error}") from error
-        return f"{found:,}" if isinstance(found, int) and not isinstance(found, bool) else f"{found:.4g}" if isinstance(found, float) else str(found)
+        return _number(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else str(found)
 
     return _VALUE.sub(value, text)
+
+
+def _number(found: float) -> str:
+    if isinstance(found, float):
+        # Four figures, and no power of ten where digits are as short.
+        found = float(f"{found:.4g}")
+        return f"{found:,.0f}" if 1e4 <= abs(found) < 1e15 else f"{found:g}"
+    return f"{found:,}"
 
 
 def command(arguments: str, folder: Path) -> tuple[int, str]:
     """Return exit status and output (errors with it) of a command line of tokenwire, run in a folder, in this process."""
     from tokenwire.cli import main
 
-    out, before, argv = io.StringIO(), Path.cwd(), sys.argv
+    # Bytes below the text, as standard output has them: tables are written there.
+    said = io.BytesIO()
+    out, before, argv = io.TextIOWrapper(said, "utf-8", write_through=True), Path.cwd(), sys.argv
     status = 0
     try:
         os.chdir(folder)
@@ -107,7 +121,7 @@ def command(arguments: str, folder: Path) -> tuple[int, str]:
     finally:
         os.chdir(before)
         sys.argv = argv
-    return status, out.getvalue()
+    return status, said.getvalue().decode()
 
 
 def _commands(block: Block, page: Page) -> str:

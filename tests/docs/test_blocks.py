@@ -145,7 +145,7 @@ def test_a_block_inside_an_answer_stays_indented(tmp_path: Path) -> None:
 def test_the_examples_of_the_press_are_right() -> None:
     import doctest
 
-    assert doctest.testmod(press) == (0, 2)
+    assert doctest.testmod(press) == (0, 3)
 
 
 def test_a_long_command_is_folded_between_options(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def sensitivity(timed: Timed, rate: float) -> str:
 
 def _demanded(timed: Timed, rate: float) -> str:
     who = timed.demands(rate)
-    named = {**PARALLELISMS, "gradients": "data parallelism (gradients)", "weights": "data parallelism (weights)", "small": "the norm of all gradients"}
+    named = {**PARALLELISMS, "gradients": "data parallelism (gradients)", "weights": "data parallelism (weights)", "small": "what ends the step (tied embedding, norms)"}
     return f"; {named.get(who, who)} demands it" if who else ""
 
 

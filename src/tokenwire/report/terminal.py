@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 
 _WHITE = {"\n": "↵", "\t": "⇥", "\r": "␍", " ": "␣"}
@@ -41,12 +42,22 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    out = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
+    out = Table(title=_title(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
     for column in columns:
         out.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         out.add_row(*[cell if hasattr(cell, "__rich_console__") else Text(str(cell)) for cell in row])
     return out
+
+
+def _title(title: str) -> Text:
+    # As wide as the terminal, where Rich makes it as wide as its table.
+    from textwrap import fill
+
+    from rich.text import Text
+
+    lines = [fill(line, console().width) for line in title.splitlines()]
+    return Text("\n".join(lines), style="table.title", no_wrap=True, overflow="ignore")
 
 
 def bar(fraction: float, width: int = 20) -> str:
