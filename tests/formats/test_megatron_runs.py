@@ -45,12 +45,21 @@ def test_pattern_of_layers_with_experts(pattern: Any, dense: int) -> None:
     assert dense_layers(pattern, 12) == dense
 
 
+def test_a_hybrid_with_modules_of_further_tokens() -> None:
+    said = {"hybrid-layer-pattern": "M*ME/*E/*E", "mtp-use-repeated-layer": True, "num-experts": 8, "moe-latent-size": 128, "untie-embeddings-and-output-weights": True,
+            "position-embedding-type": "none"}  # fmt: skip
+    found = golden_run(row(**said)).sections
+    assert (found["model"]["layer_pattern"], found["model"]["mtp_pattern"], found["model"]["mtp_layers"]) == ("M*ME", "*E", 1)
+    assert (found["plan"]["mtp_num_layers"], found["plan"]["mtp_use_repeated_layer"]) == (2, True)
+    assert found["model"]["expert_latent_size"] == 128
+    assert golden_run(row(**{**said, "mtp-use-repeated-layer": False})).represented
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ({"cuda-graph-impl": "local"}, "private pools"),
         ({"use-torch-fsdp2": True}, "FSDP2"),
-        ({"hybrid-layer-pattern": "M*/*E"}, "pattern of their own"),
         ({"global-batch-size": 33}, "global_batch"),
         ({"optimizer": "muon", "use-distributed-optimizer": True}, "muon"),
         ({"tokenizer-type": "TikTokenizer"}, "vocabulary"),

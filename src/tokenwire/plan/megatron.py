@@ -121,6 +121,8 @@ class MegatronPlan(PlanConfig):
 
     # Multi-token prediction
     mtp_num_layers: Positive | None = None
+    mtp_use_repeated_layer: bool = False
+    keep_mtp_spec_in_bf16: bool = False
 
     # The training script (Megatron-LM)
     create_attention_mask_in_dataloader: bool = True
@@ -138,6 +140,15 @@ class MegatronPlan(PlanConfig):
     def expert_tp(self) -> int:
         """Return the size of expert tensor parallelism: ``etp``, or ``tp`` where it is not given."""
         return self.etp if self.etp is not None else self.tp
+
+    @property
+    def mtp_modules(self) -> int:
+        """Return how many modules of multi-token prediction have weights of their own: one that is run again and again, or all.
+
+        >>> MegatronPlan(mtp_num_layers=2, mtp_use_repeated_layer=True).mtp_modules
+        1
+        """
+        return min(self.mtp_num_layers or 0, 1) if self.mtp_use_repeated_layer else self.mtp_num_layers or 0
 
     def cp_comm_of(self, layer: int) -> CpCommType:
         """Return how attention of a layer passes the sequence on: ``cp_comm_type``, which may be a list by layer.

@@ -90,6 +90,9 @@ def _selective(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[
 
 def _next_tokens(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     if not c.mtp_num_layers:
+        for key in ("mtp_use_repeated_layer", "keep_mtp_spec_in_bf16"):
+            if getattr(c, key):
+                yield Broken("plan", key, "needs mtp_num_layers")
         return
     if c.recompute_granularity == "full" and c.recompute_method == "uniform" and c.recompute_num_layers != 1:
         yield Broken("plan", "recompute_num_layers", "must be 1 with multi-token prediction")

@@ -36,7 +36,7 @@ def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
         raise InputError(f"rank {rank}", rule=f"the plan has ranks 0 to {plan.world - 1:,}",
                          nearest=str(min(max(rank, 0), plan.world - 1)))  # fmt: skip
     # Layers of multi-token prediction are trained where the plan asks for them.
-    trained = replace(arch, mtp_layers=getattr(plan.config, "mtp_num_layers", None) or 0)
+    trained = replace(arch, mtp_layers=getattr(plan.config, "mtp_modules", 0))
     rows = [_row(tensor, plan, rank) for tensor in tensors(trained, "megatron") if _on_stage(tensor, arch, plan, rank)]
     columns = {"tensor": pl.String, "layer": pl.Int64, "part": pl.String, "shape": pl.String, "held": pl.String,
                "slices": pl.String, "elements": pl.Int64, "weight_bytes": pl.Int64, "gradient_bytes": pl.Int64,

@@ -43,6 +43,17 @@ def test_who_has_another_optimizer_cannot_have_its_options(options: dict[str, ob
         read_section(Software, options, where="--option")
 
 
+@pytest.mark.parametrize(("options", "aware", "copies"), [({}, False, 1), ({"grad_reduce_in_fp32": True}, False, 0), ({}, True, 0)])
+def test_gradients_in_16_bits_have_a_copy_in_fp32_until_the_next_step(options: dict[str, object], aware: bool, copies: int) -> None:
+    # Golden run nemotron3_5_lightning, gradients in bf16: 4 bytes a parameter of the shard more than weights, gradients and state.
+    arch = preset("gpt2", 50257)
+    plan = resolve(read_plan({"use_distributed_optimizer": True, **options}), TrainingConfig(global_batch=8, micro_batch=1), arch, 8)
+    parts = memory(arch, plan, Software(use_precision_aware_optimizer=aware)).stages[0].parts
+    found = [part.size for part in parts if part.what.startswith("fp32 copy of gradients")]
+    # 124,439,808 parameters, the table of 50,257 padded to 50,304 rows of 768
+    assert found == [4 * (124_439_808 + 47 * 768) // 8] * copies
+
+
 def test_the_command_line_says_so() -> None:
     found = software({"use-precision-aware-optimizer": True, "exp-avg-dtype": "bf16", "optimizer-cpu-offload": True})
     # All of it, where no fraction is said (megatron/training/arguments.py).

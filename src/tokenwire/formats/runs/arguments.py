@@ -35,7 +35,7 @@ _VALUES = (
     "cross-entropy-fusion-impl", "num-distributed-optimizer-instances", "recompute-granularity", "recompute-method",
     "recompute-num-layers", "moe-token-dispatcher-type", "moe-router-load-balancing-type", "moe-router-dtype",
     "moe-router-num-groups", "moe-router-group-topk", "moe-expert-capacity-factor", "moe-aux-loss-coeff", "cp-comm-type",
-    "decoder-first-pipeline-num-layers", "pipeline-model-parallel-layout", "mtp-num-layers", "decoder-last-pipeline-num-layers", "make-vocab-size-divisible-by",
+    "decoder-first-pipeline-num-layers", "pipeline-model-parallel-layout", "decoder-last-pipeline-num-layers", "make-vocab-size-divisible-by",
     "moe-flex-dispatcher-backend", "fp8-recipe", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
 )  # fmt: skip
 _RENAMED = {"microbatch-group-size-per-virtual-pipeline-stage": "microbatch_group_size_per_vp_stage",
@@ -95,8 +95,10 @@ def model(args: Mapping[str, Any]) -> dict[str, Any]:
             "kv_lora_rank": args["kv-lora-rank"], "q_lora_rank": args.get("q-lora-rank"), "qk_nope_head_dim": args["qk-head-dim"],
             "qk_rope_head_dim": args["qk-pos-emb-head-dim"], "v_head_dim": args["v-head-dim"],
         }  # fmt: skip
-    if "mtp-num-layers" in args:
-        out["mtp_layers"] = args["mtp-num-layers"]
+    if further := next_tokens(args):
+        out["mtp_layers"] = 1 if "mtp-use-repeated-layer" in args else further
+        if block := next_token_pattern(args):
+            out["mtp_pattern"] = block
     return out
 
 
@@ -106,12 +108,38 @@ def _experts(args: Mapping[str, Any], feed_forward: int) -> dict[str, Any]:
            "dense_layers": dense_layers(args.get("moe-layer-freq", 1), layers(args))}  # fmt: skip
     if shared := args.get("moe-shared-expert-intermediate-size"):
         out["shared_feed_forward"] = shared
+    if latent := args.get("moe-latent-size"):
+        out["expert_latent_size"] = latent
     return out
 
 
 def pattern(args: Mapping[str, Any]) -> str:
     """Return the letters of a hybrid's layers, with strokes between the stages of its pipeline; empty where it is none."""
-    return str(args.get("hybrid-layer-pattern") or args.get("hybrid-override-pattern") or "")
+    return _patterns(args)[0]
+
+
+def next_token_pattern(args: Mapping[str, Any]) -> str:
+    """Return the letters of a hybrid's modules of multi-token prediction, which follow those of its layers; empty where it has none.
+
+    megatron/core/models/hybrid/hybrid_layer_allocation.py, parse_hybrid_pattern: each module's after a slash, all alike.
+
+    >>> next_token_pattern({"hybrid-layer-pattern": "M*E/*E/*E"})
+    '*E'
+    """
+    return str(args.get("mtp-hybrid-override-pattern") or "") or next(iter(_patterns(args)[1:]), "")
+
+
+def next_tokens(args: Mapping[str, Any]) -> int:
+    """Return how many further tokens are predicted.
+
+    >>> next_tokens({"hybrid-layer-pattern": "M*E/*E/*E"}), next_tokens({"mtp-num-layers": 1}), next_tokens({})
+    (2, 1, 0)
+    """
+    return whole(args, "mtp-num-layers") if "mtp-num-layers" in args else len(_patterns(args)) - 1
+
+
+def _patterns(args: Mapping[str, Any]) -> list[str]:
+    return str(args.get("hybrid-layer-pattern") or args.get("hybrid-override-pattern") or "").split("/")
 
 
 def layers(args: Mapping[str, Any]) -> int:
@@ -200,6 +228,8 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
         out["grad_reduce_in_fp32"] = True
     if "no-create-attention-mask-in-dataloader" in args:
         out["create_attention_mask_in_dataloader"] = False
+    if further := next_tokens(args):
+        out |= {"mtp_num_layers": further, **({"mtp_use_repeated_layer": True} if "mtp-use-repeated-layer" in args else {})}
     if "no-check-for-nan-in-loss-and-grad" in args:
         out["check_for_nan_in_loss_and_grad"] = False
     return out

@@ -10,7 +10,6 @@ UNSAID = {
     "experimental-attention-variant": "attention that no journey file says",
     "export-kd-teacher-load": "distillation: a teacher stands beside the model",
     "use-torch-fsdp2": "torch's FSDP2 under Megatron, which the journey's torchtitan says with another layout",
-    "moe-latent-size": "experts on a narrower width, which the fields of a journey do not say",
     "img-h": "a model of images and text",
     "model-provider": "a model that a script of its own builds",
     "perform-rl-step": "reinforcement learning: inference and training share the memory",
@@ -38,8 +37,6 @@ def _found(args: Mapping[str, Any]) -> Iterator[str]:
     for name, why in UNSAID.items():
         if name in args:
             yield f"{name}: {why}"
-    if "/" in str(args.get("hybrid-layer-pattern", "")):
-        yield "hybrid-layer-pattern: its layers of multi-token prediction have a pattern of their own"
     if "fp8-format" in args and not {"bf16", "fp16"} & set(args):
         yield "fp8-format without bf16: parameters and activations in fp32, which the precision fp8 of a journey does not say"
     if args.get("optimizer") not in (None, "adam", "muon"):

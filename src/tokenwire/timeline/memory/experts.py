@@ -57,6 +57,8 @@ def experts(frame: Frame, x: Experts) -> Iterator[Saved]:
         # Only the fused gated activation multiplies by the router's probabilities without keeping its result (mlp.py, forward).
         yield saved(frame, "expert act", "experts: activation before the router's weights", "R·f/etp·e", R * f // etp * e, SOURCE, R=R, f=f, etp=etp)
     yield product_input(frame, "expert act", "experts: input of the down-projection", "R·f/etp", R * f // etp, SOURCE, R=R, f=f, etp=etp)
+    if x.latent_size:
+        yield product_input(frame, "latent", "experts: input of the projection back to the hidden size", "T'·l", T1 * inner, SOURCE, l=inner)
     if x.shared is not None:
         from tokenwire.timeline.memory.layers import feed_forward
 

@@ -47,10 +47,10 @@ def next_tokens(frame: Frame, stage: Stage) -> Iterator[Part]:
     arch, plan = frame.arch, frame.plan
     if not has_next_tokens(frame, stage):
         return
-    n, source = arch.mtp_layers, "megatron-core 0.16.1, transformer/multi_token_prediction.py"
+    n, source = frame.option("mtp_num_layers", 0), "megatron-core 0.16.1, transformer/multi_token_prediction.py"
     # With several chunks most is held when the last one, which these belong to, holds none.
     standing = STANDING if len(stage.chunks) == 1 else AT_HEAD
-    for one in layer_activations(frame, arch.layers[-1]).saved:
+    for one in (kept for layer in arch.next_token_block for kept in layer_activations(frame, layer).saved):
         yield frame.part("activations", f"multi-token prediction: {one.what}", f"{n}·({one.formula})", n * one.size, moments=standing, source=source)
     yield frame.part("activations", "multi-token prediction: inputs of its norms, of their product, its final norm", f"{n}·6·T'·h·e",
                      n * 6 * frame.residual, moments=standing, source=source)  # fmt: skip

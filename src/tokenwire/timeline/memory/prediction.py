@@ -108,7 +108,7 @@ def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> 
     [120, 120, 718]
     """
     # Layers of multi-token prediction are there where the plan trains them.
-    further = getattr(plan.config, "mtp_num_layers", None) or 0
+    further = getattr(plan.config, "mtp_modules", 0)
     frame = Frame(arch if arch.mtp_layers == further else replace(arch, mtp_layers=further), plan, software or Software())
     return Memory(tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages), frame.software)
 

@@ -2,8 +2,8 @@
 
 Mixed-precision Adam keeps a master copy and two moments in fp32 for each parameter (12 bytes; Rajbhandari et al., ZeRO, 2020,
 section 3.1). Megatron: parameters and gradients stand in one buffer each where the distributed optimizer is used, and
-tensor by tensor otherwise; with fp16 the optimizer's fp32 copy of gradients lives from its step until gradients are
-zeroed (megatron-core 0.16.1, distributed/param_and_grad_buffer.py; optimizer/optimizer.py; optimizer/distrib_optimizer.py).
+tensor by tensor otherwise; where gradients are in 16 bits the optimizer's fp32 copy of them lives from its step until gradients
+are zeroed (megatron-core 0.16.1, distributed/param_and_grad_buffer.py; optimizer/optimizer.py; optimizer/distrib_optimizer.py).
 Other frameworks: ``torch_states``.
 """
 
@@ -151,7 +151,8 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
         return
     share = f"·{1 - frame.software.optimizer_offload_fraction:g}" if frame.software.optimizer_offload_fraction else ""
     yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P{'/N' if sharded else ''}{share}", size, more)
-    if training.precision == "fp16" and gradient != 4:
+    other = frame.software.use_precision_aware_optimizer or frame.software.data_parallel_sharding_strategy
+    if training.precision != "fp32" and gradient != 4 and not other:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
 

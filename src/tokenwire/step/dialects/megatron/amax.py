@@ -100,7 +100,7 @@ def _lists(z: Sizes, stage: Stage) -> Iterator[Operation]:
 
 
 def _next_layers(z: Sizes, stage: Stage) -> int:
-    return sum(index >= len(z.arch.layers) - z.next_tokens for index in stage.layers)
+    return z.next_tokens if any(index >= z.own for index in stage.layers) else 0
 
 
 def _regions(z: Sizes, stage: Stage) -> int:
@@ -115,7 +115,7 @@ def _further_run_again(z: Sizes) -> bool:
 
 
 def _own(z: Sizes, layers: Iterable[int]) -> list[int]:
-    return [index for index in layers if index < len(z.arch.layers) - z.next_tokens]
+    return [index for index in layers if index < z.own]
 
 
 def _checkpointed(z: Sizes, stage: Stage) -> Iterator[list[Module]]:
@@ -151,7 +151,8 @@ def _first_modules(z: Sizes, stage: Stage) -> int:
     again = set(_own(z, recomputed_layers(z, stage)))
     plain = sum(any(index not in again for index in _own(z, chunk)) for chunk in stage.chunks)
     run_again = sum(_taken_for_first(part) for part in _checkpointed(z, stage))
-    each = 1 + _taken_for_first(modules(z, z.arch.layers[-1])) if _further_run_again(z) else 2
+    block = [one for layer in z.arch.next_token_block for one in modules(z, layer)]
+    each = 1 + _taken_for_first(block) if _further_run_again(z) else 2
     return plain + run_again + _next_layers(z, stage) * each
 
 

@@ -53,8 +53,13 @@ def routed_rows(sizes: Sizes, experts: Experts) -> tuple[int, str]:
     return n * experts.active, "n·k"
 
 
+def sent_width(z: Sizes, x: Experts) -> int:
+    """Return the numbers of a token that go to its experts: h, or the narrower width that they work on (moe_layer.py, fc1_latent_proj)."""
+    return x.latent_size or z.arch.hidden_size
+
+
 def _all_to_all(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
-    h, m, i = z.arch.hidden_size, z.plan.micro_batches, stage.index
+    h, m, i = sent_width(z, x), z.plan.micro_batches, stage.index
     rows, formula = routed_rows(z, x)
     etp, ep = z.plan.etp, z.plan.ep
     source = f"{_DISPATCHER} MoEAlltoAllTokenDispatcher"
@@ -101,7 +106,7 @@ def _probability_dtype(z: Sizes) -> str:
 
 
 def _all_gather(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
-    h, m, i = z.arch.hidden_size, z.plan.micro_batches, stage.index
+    h, m, i = sent_width(z, x), z.plan.micro_batches, stage.index
     n = rank_tokens(z) * z.plan.etp * z.plan.ep
     source = f"{_DISPATCHER} MoEAllGatherTokenDispatcher"
     probability = _probability_dtype(z)
@@ -125,7 +130,7 @@ def _all_gather(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Ope
 
 def _deep_ep(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
     # DeepEP sends a token once to each rank that has one of its experts, or a part of one: the mean of balanced routing.
-    h, m, i = z.arch.hidden_size, z.plan.micro_batches, stage.index
+    h, m, i = sent_width(z, x), z.plan.micro_batches, stage.index
     group, ranks = "tp_ep", z.plan.group_size("tp_ep")
     n, k = rank_tokens(z), x.active
     router = Router(x.count, k, *experts_groups(z.plan))
@@ -162,9 +167,18 @@ def _balance(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operat
                 why="the auxiliary loss looks at how the tokens of the whole sequence spread over experts",
             )  # fmt: skip
     if config.moe_router_enable_expert_bias:
+        routers = layers - _run_again_for_further_tokens(z, stage, x)
         yield z.row(
-            i, "all_reduce", "tp_dp_cp", "gradients", 1, layers * x.count, "tokens for each expert, for the expert bias",
-            formula="layers·E", values=f"{layers}·{x.count}", parallelism="ep",
+            i, "all_reduce", "tp_dp_cp", "gradients", 1, routers * x.count, "tokens for each expert, for the expert bias",
+            formula="layers·E", values=f"{routers}·{x.count}", parallelism="ep",
             source="megatron-core transformer/moe/moe_utils.py get_updated_expert_bias",
             why="the bias of an expert that got too many tokens falls, of one that got too few it rises",
         )  # fmt: skip
+
+
+def _run_again_for_further_tokens(z: Sizes, stage: Stage, x: Experts) -> int:
+    """Return how many of the stage's layers of experts are a module of multi-token prediction that has run before."""
+    if not any(index >= z.own for index in stage.layers):
+        return 0
+    in_a_module = sum(layer.feed_forward == x for layer in z.arch.next_token_block)
+    return in_a_module * (z.next_tokens - z.config.mtp_modules)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tokenwire.model.architecture import Experts, LatentAttention, Tensor
+from tokenwire.model.architecture import Experts, LatentAttention, Layer, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
@@ -44,7 +44,7 @@ def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> tuple[tuple[Tensor, int
 
 def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
     by_layer, before, after = _parts(z)
-    own = len(z.arch.layers) - z.next_tokens
+    own = z.own
     first = stage.has_embedding and chunk == 0
     last = stage.has_head and chunk == z.plan.vpp - 1
     further = stage.has_next_tokens and chunk == z.plan.vpp - 1
@@ -59,7 +59,7 @@ def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor,
     if own - 1 in stage.chunks[chunk] if z.next_tokens else last:
         yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head")
     if further:
-        for layer in range(own, own + z.next_tokens):
+        for layer in range(own, own + z.config.mtp_modules):
             yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer[layer]))
     if last:
         yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part == "head")
@@ -103,8 +103,7 @@ def _parts(z: Sizes) -> tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor
         return cached[1]
     by_layer: dict[int, list[Tensor]] = {}
     before, after = [], []
-    own = len(z.arch.layers) - z.next_tokens
-    for tensor in tensors(replace(z.arch, layers=z.arch.layers[:own], mtp_layers=z.next_tokens), "megatron"):
+    for tensor in tensors(replace(z.arch, layers=z.arch.layers[: z.own], mtp_layers=z.config.mtp_modules), "megatron"):
         if tensor.layer is not None:
             by_layer.setdefault(tensor.layer, []).append(tensor)
         elif tensor.part in ("final_norm", "head"):
@@ -244,8 +243,13 @@ def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
     if tensor.split_dim is not None or tensor.part in ("experts", "embedding", "position"):
         return False
     # Norms of queries and keys are told by their names, which those inside the projections of latent attention have not.
-    latent = tensor.layer is not None and isinstance(z.arch.layers[tensor.layer].mixer, LatentAttention)
+    latent = tensor.layer is not None and any(isinstance(layer.mixer, LatentAttention) for layer in _layers_of(z, tensor.layer))
     return z.sequence_parallel or (not latent and tensor.name.rsplit(".", 2)[-2] in ("q_norm", "k_norm"))
+
+
+def _layers_of(z: Sizes, index: int) -> tuple[Layer, ...]:
+    """Return the layer of a tensor's index, or the layers of that module of multi-token prediction."""
+    return z.arch.layers[index : index + 1] if index < z.own else z.arch.next_token_block
 
 
 def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:

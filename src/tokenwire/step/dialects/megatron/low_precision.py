@@ -42,10 +42,11 @@ def in_fp8(sizes: Sizes, layer: int) -> bool:
     if sizes.plan.training.precision != "fp8":
         return False
     config = sizes.config
-    own = len(sizes.arch.layers) - sizes.next_tokens
-    if not config.first_last_layers_bf16 or layer >= own:
+    if layer >= sizes.own:
+        return not config.keep_mtp_spec_in_bf16
+    if not config.first_last_layers_bf16:
         return True
-    return config.num_layers_at_start_in_bf16 <= layer < own - config.num_layers_at_end_in_bf16
+    return config.num_layers_at_start_in_bf16 <= layer < sizes.own - config.num_layers_at_end_in_bf16
 
 
 def kept_in_fp8(sizes: Sizes, tensor: Tensor) -> bool:

@@ -1,7 +1,8 @@
-"""Multi-token prediction: layers after the last one, each of which predicts a token further on.
+"""Multi-token prediction: modules after the last layer, each of which predicts a token further on.
 
 Each joins the model's output with the embedding of the next token, projects 2·h to h, runs a transformer layer like the
-last one, and goes through head and loss again. They stand together on one stage, which holds a copy of the embedding: the
+last one (or the layers that ``mtp_block`` says), and goes through head and loss again. With ``mtp_use_repeated_layer`` one
+module is run for every further token. They stand together on one stage, which holds a copy of the embedding: the
 last one, or the one that ``pipeline_model_parallel_layout`` says, whose output then carries theirs too. With context
 parallelism tokens, positions, labels and loss mask are shifted by one across the ranks, each of which has two pieces of the
 sequence. Rules: megatron-core 0.16.1, transformer/multi_token_prediction.py (roll_tensor, MultiTokenPredictionLayer),
@@ -25,13 +26,14 @@ _SOURCE = "megatron-core transformer/multi_token_prediction.py MultiTokenPredict
 
 
 def with_their_layers(arch: Architecture, plan: Plan) -> tuple[Architecture, tuple[Stage, ...]]:
-    """Return the model with ``mtp_num_layers`` more layers like its last, and stages of which one has them too."""
+    """Return the model with the layers of ``mtp_num_layers`` modules after its own, and stages of which one has them too."""
     assert isinstance(plan.config, MegatronPlan)
     count = plan.config.mtp_num_layers or 0
     if not count:
         return arch, plan.stages
-    further = tuple(range(len(arch.layers), len(arch.layers) + count))
-    longer = replace(arch, layers=arch.layers + arch.layers[-1:] * count, mtp_layers=0)
+    block = arch.next_token_block
+    longer = replace(arch, layers=arch.layers + block * count, mtp_layers=0, mtp_block=block)
+    further = tuple(range(len(arch.layers), len(longer.layers)))
     return longer, tuple(
         replace(stage, chunks=(*stage.chunks[:-1], (*stage.chunks[-1], *further))) if stage.has_next_tokens else stage
         for stage in plan.stages

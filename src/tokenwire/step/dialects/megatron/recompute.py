@@ -26,8 +26,7 @@ def recomputed_layers(sizes: Sizes, stage: Stage) -> tuple[int, ...]:
         return stage.layers
     # block: the first layers of each virtual stage.
     number = config.recompute_num_layers or 0
-    own = len(sizes.arch.layers) - sizes.next_tokens
-    return tuple(layer for chunk in stage.chunks for layer in chunk[:number] if layer < own)
+    return tuple(layer for chunk in stage.chunks for layer in chunk[:number] if layer < sizes.own)
 
 
 def checkpoints(sizes: Sizes, stage: Stage) -> int:

@@ -42,7 +42,7 @@ class Sizes:
         return {
             "b": training.micro_batch, "s": training.sequence_length, "h": self.arch.hidden_size, "t": plan.tp,
             "c": plan.cp, "p": plan.pp, "v": plan.vpp, "e": plan.ep, "m": plan.micro_batches, "D": plan.dp,
-            "V'": plan.vocabulary_size, "L": len(self.arch.layers) - self.next_tokens,
+            "V'": plan.vocabulary_size, "L": self.own,
         }  # fmt: skip
 
     @property
@@ -67,8 +67,13 @@ class Sizes:
 
     @property
     def next_tokens(self) -> int:
-        """Return the layers of multi-token prediction, the last ones of ``arch``."""
+        """Return how many further tokens are predicted, by a module each; their layers are the last ones of ``arch``."""
         return self.config.mtp_num_layers or 0
+
+    @property
+    def own(self) -> int:
+        """Return the layers of the model itself."""
+        return len(self.arch.layers) - self.next_tokens * len(self.arch.next_token_block)
 
     @property
     def sequence_parallel(self) -> bool:
