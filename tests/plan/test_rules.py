@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.step.models import gpt, llama
 from tokenwire.errors import InputError
+from tokenwire.model import preset
 from tokenwire.model.architecture import Architecture, Experts
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 
@@ -48,6 +49,7 @@ CASES: list[tuple[Architecture, int, dict[str, Any], dict[str, Any], str, str]] 
     (gpt(), 8, {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 3}, {},
      "must divide the 4 layers", "recompute_num_layers = 2"),
     (gpt(), 8, {"cp": 8, "tp": 1, "cp_comm_type": "a2a+p2p"}, {}, "two sizes whose product", "sizes = [2, 4]"),
+    (preset("jamba-v0.1"), 8, {"tp": 2, "sequence_parallel": True}, {}, "Mamba 1 are not split", "tp = 1"),
     # Layouts of the pipeline.
     (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|ttL"}, {}, "has 5 layers (t), and the model has 6", '"Et*3|t*3L"'),
     (gpt(6), 8, {"pp": 2, "pipeline_model_parallel_layout": "Ettt|tttX"}, {}, "'X' is none of its letters", '"Et*3|t*3L"'),

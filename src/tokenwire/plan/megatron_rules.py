@@ -58,7 +58,9 @@ def _widths(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
             yield Broken("plan", "tp", f"tp must divide the {mixer.heads} attention heads")
         if isinstance(mixer, Attention) and mixer.kv_heads % c.tp and c.tp % mixer.kv_heads:
             yield Broken("plan", "tp", f"tp must divide the {mixer.kv_heads} KV heads, or be a multiple of them")
-        if isinstance(mixer, StateSpace) and (mixer.heads % c.tp or mixer.inner_size % c.tp or mixer.groups % c.tp):
+        if isinstance(mixer, StateSpace) and mixer.version == 1:
+            yield Broken("plan", "tp", "must be 1: state-space layers of Mamba 1 are not split (Megatron's mixer is Mamba 2)")
+        elif isinstance(mixer, StateSpace) and (mixer.heads % c.tp or mixer.inner_size % c.tp or mixer.groups % c.tp):
             yield Broken("plan", "tp", f"tp must divide the {mixer.heads} state-space heads, the inner size of "
                          f"{mixer.inner_size} and the {mixer.groups} groups")  # fmt: skip
         if isinstance(feed, FeedForward) and feed.width % c.tp:
