@@ -37,9 +37,9 @@ def at_scale(name: str) -> Journey:
 
 
 @cache
-def scene(name: str) -> dict[str, Any]:
-    """Return the facts of a scene of the built-in walk."""
-    found: dict[str, Any] = scene_facts(Walk(dante()), [name])["scenes"][name]
+def scene(name: str, *overrides: str) -> dict[str, Any]:
+    """Return the facts of a scene of the built-in walk, with overrides as ``--set`` takes them."""
+    found: dict[str, Any] = scene_facts(Walk(dante(*overrides)), [name])["scenes"][name]
     return found
 
 
