@@ -26,6 +26,7 @@ from tokenwire.timeline.operators import (
     embedding_operators,
     head_operators,
     layer_operators,
+    next_token_operators,
 )
 from tokenwire.timeline.recompute import Again, again, repeated
 
@@ -75,6 +76,16 @@ class Work:
     def total(self) -> float:
         """Return all seconds of the micro-batch."""
         return self.forward + self.backward
+
+    def plus(self, other: Work) -> Work:
+        """Return both one after the other."""
+        numbers = (getattr(self, name) + getattr(other, name) for name in ("forward", "input", "weight", "recompute", "flops"))
+        tables = (_sums(getattr(self, name), getattr(other, name)) for name in ("matmul", "parts", "known"))
+        return Work(*numbers, *tables)
+
+
+def _sums(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {key: one.get(key, 0.0) + other.get(key, 0.0) for key in one | other}
 
 
 @lru_cache(maxsize=8192)
@@ -129,12 +140,24 @@ def chunk_work(
     for i, redo in zip(layers, again(plan.config, layers, before), strict=True):
         kinds[id(arch.layers[i]), redo] = kinds.get((id(arch.layers[i]), redo), 0) + 1
     by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
-    ends = (stage.has_embedding and chunk == 0, stage.has_head and chunk == len(stage.chunks) - 1)
+    last = chunk == len(stage.chunks) - 1
+    ends = (stage.has_embedding and chunk == 0, stage.has_head and last)
     fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
-    return _work(
-        tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes_of(arch, plan, attention), gpu,
+    shapes = shapes_of(arch, plan, attention)
+    own = _work(
+        tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes, gpu,
         numbers_of(plan),
     )  # fmt: skip
+    further = getattr(plan.config, "mtp_num_layers", None) or 0
+    if not further or not last or not (stage.has_next_tokens or stage.has_head):
+        return own
+    block = arch.next_token_block if stage.has_next_tokens else ()
+    repeats = again(plan.config, tuple(range(len(block))))
+    numbers = Numbers() if getattr(plan.config, "keep_mtp_spec_in_bf16", False) else numbers_of(plan)
+    return own.plus(_work(
+        tuple(((layer, how), further) for layer, how in zip(block, repeats, strict=True)), (stage.has_next_tokens, stage.has_head),
+        plan.vocabulary_size, fused, shapes, gpu, numbers, further,
+    ))  # fmt: skip
 
 
 def numbers_of(plan: Plan) -> Numbers:
@@ -152,16 +175,21 @@ def numbers_of(plan: Plan) -> Numbers:
 @lru_cache(maxsize=1024)
 def _work(
     kinds: tuple[tuple[tuple[Layer, Again], int], ...], ends: tuple[bool, bool], vocabulary: int, fused: bool, z: Shapes,
-    gpu: Accelerator, numbers: Numbers,
+    gpu: Accelerator, numbers: Numbers, further: int = 0,
 ) -> Work:  # fmt: skip
-    """Return the work of layers of these kinds; virtual stages that are alike (most of them) share it."""
-    out = Work()
+    """Return the work of layers of these kinds; virtual stages that are alike (most of them) share it.
+
+    With ``further`` they are those of so many modules of multi-token prediction, which embed, and have head and loss, each for itself.
+    """
+    out, times = Work(), further or 1
     for (layer, redo), count in kinds:
         _add(out, layer_operators(layer, z), gpu, numbers, count, redo, layer)
     if ends[0]:
-        _add(out, embedding_operators(vocabulary, z), gpu, numbers, 1)
+        _add(out, embedding_operators(vocabulary, z), gpu, numbers, times)
+    if ends[0] and further:
+        _add(out, next_token_operators(z), gpu, numbers, times)
     if ends[1]:
-        _add(out, head_operators(vocabulary, z, fused), gpu, numbers, 1)
+        _add(out, head_operators(vocabulary, z, fused), gpu, numbers, times)
     return out
 
 
@@ -202,9 +230,12 @@ def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
     >>> held(llama, plan, plan.stages[0]).dense
     4015263744
     """
-    dense = experts = 0
-    by_id = {id(arch.layers[i]): arch.layers[i] for i in stage.layers}
-    for which, count in Counter(id(arch.layers[i]) for i in stage.layers).items():
+    modules = getattr(plan.config, "mtp_modules", 0) if stage.has_next_tokens else 0
+    h = arch.hidden_size
+    dense, experts = modules * (2 * h * h // plan.tp + 3 * h), 0
+    layers = [*(arch.layers[i] for i in stage.layers), *arch.next_token_block * modules]
+    by_id = {id(layer): layer for layer in layers}
+    for which, count in Counter(map(id, layers)).items():
         for tensor in layer_tensors(arch, by_id[which], 0):
             expert = tensor.part == "experts"
             cut = (plan.ep if expert else 1) * ((plan.etp if expert else plan.tp) if tensor.split_dim is not None else 1)
@@ -212,8 +243,8 @@ def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
                 experts += count * tensor.elements // cut
             else:
                 dense += count * tensor.elements // cut
-    table = plan.vocabulary_size * arch.hidden_size // plan.tp
-    norm = arch.hidden_size if arch.final_norm and stage.has_head else 0
+    table = plan.vocabulary_size * h // plan.tp
+    norm = h if arch.final_norm and stage.has_head else 0
     both = stage.has_embedding and stage.has_head and arch.tied_embeddings
     return Held(dense + norm + table * (stage.has_embedding + stage.has_head - both), experts)
 

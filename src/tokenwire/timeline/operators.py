@@ -26,6 +26,7 @@ from tokenwire.model.architecture import (
 )
 from tokenwire.step.routing.laws import Router
 from tokenwire.timeline.attention_speed import seen
+from tokenwire.timeline.state_space import KERNELS, moved_between_projections
 
 Kind = Literal["matmul", "grouped", "attention", "memory"]
 Phase = Literal["forward", "input", "weight"]
@@ -145,6 +146,19 @@ def embedding_operators(vocabulary: int, z: Shapes) -> tuple[Operator, ...]:
     )
 
 
+def next_token_operators(z: Shapes) -> tuple[Operator, ...]:
+    """Return what a module of multi-token prediction does before its layers, and its last norm.
+
+    Two norms, the join of both vectors, 2·h to h, and a norm (megatron/core/transformer/multi_token_prediction.py).
+    """
+    size = z.own * z.hidden * z.item
+    return (
+        *(o for _ in range(3) for o in _moved("norm", "norm", size, 2, 3)),
+        *_moved("joining", "norm", size, 4, 4),
+        *product("further tokens' projection", "feed_forward", z.tokens, 2 * z.hidden, z.hidden // z.tp, z.item),
+    )
+
+
 def product(name: str, part: str, m: int, k: int, n: int, item: float) -> Iterator[Operator]:
     """Yield a linear layer: the product, the gradient of its input, the gradient of its weight added to fp32."""
     flops = 2.0 * m * k * n
@@ -243,6 +257,8 @@ def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
     # Scores, the choice of k, the map of rows: small kernels, counted at about 10 forward and 5 backward (assumed).
     yield Operator("routing", "experts", "memory", "forward", 0, 8.0 * n * x.count, kernels=10)
     yield Operator("routing", "experts", "memory", "input", 0, 8.0 * n * x.count, kernels=5)
+    if x.latent_size:
+        yield from product("to the experts' width", "experts", n, z.hidden, h, z.item)
     yield from _permuted(x, z, n * h * z.item, rows * h * z.item)
     for o in _grouped("experts up", here, each, h, f * (2 if x.gated else 1), z.item):
         yield o._replace(cast=not (z.experts_in_one and o.phase == "input"))
@@ -253,6 +269,8 @@ def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
         # Added apart: b·p in fp32 (4 written), the sum (2 and 4 read, 4 written), rows joined (4, 4), cast (4, 2). Backward: cast (2, 4), the
         # rows' share (4, 2; joined 2, 2), p's gradient (4 written, 4 read twice over: 12), the bias's (4, 4, 4).
         yield from _moved("experts' bias", "experts", each * here * h, 28, 40)
+    if x.latent_size:
+        yield from product("from the experts' width", "experts", n, h, z.hidden, z.item)
     if x.shared is not None:
         yield from _feed_forward(x.shared, z, "experts")
         yield from _moved("sum with the shared expert", "experts", n * z.hidden * z.item, 3, 0)
@@ -302,12 +320,12 @@ def _grouped(name: str, groups: int, m: int, k: int, n: int, item: float) -> Ite
 
 
 def _state_space(x: StateSpace, z: Shapes) -> Iterator[Operator]:
-    D, N = x.inner_size // z.tp, x.state_size
-    wide = 2 * D + (2 * x.groups * N + x.heads if x.version == 2 else 0)
+    wide = (2 * x.inner_size + (2 * x.groups * x.state_size + x.heads if x.version == 2 else 0)) // z.tp
     yield from product("state-space input", "attention", z.tokens, z.hidden, wide, z.item)
-    # Scan in chunks: bound by memory; state and inputs are read and written about 4 times (assumed).
-    yield from _moved("scan and convolution", "attention", z.tokens * (D + 2 * x.groups * N) * z.item, 8, 16)
-    yield from product("state-space output", "attention", z.tokens, D, z.hidden, z.item)
+    forward, backward = moved_between_projections(x, z.tp, z.item)
+    yield Operator("scan and convolution", "core", "memory", "forward", 0, z.tokens * forward, kernels=KERNELS[0])
+    yield Operator("scan and convolution", "core", "memory", "input", 0, z.tokens * backward, kernels=KERNELS[1])
+    yield from product("state-space output", "attention", z.tokens, x.inner_size // z.tp, z.hidden, z.item)
 
 
 def _delta(x: DeltaNet, z: Shapes) -> Iterator[Operator]:
