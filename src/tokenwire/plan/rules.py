@@ -115,8 +115,11 @@ def _shown(key: str, value: object) -> str:
     return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
 
 
+_NUMBERS = str.maketrans("", "", "0123456789,·")
+
+
 def _kind(broken: Broken) -> str:
-    return broken.section + "".join(c for c in broken.rule if not c.isdigit() and c not in ",·")
+    return broken.section + broken.rule.translate(_NUMBERS)
 
 
 def _candidates(choice: Choice, section: str, key: str, reach: int) -> Iterator[object]:
