@@ -105,6 +105,16 @@ def test_the_dry_run_of_the_guide_agrees(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr.decode()
 
 
+def test_the_journey_file_that_the_book_shows_is_the_one_it_follows() -> None:
+    import tomllib
+
+    from tokenwire import Journey
+
+    (shown,) = [block.body for block in press.blocks((DOCS / "book" / "index.md").read_text("utf-8")) if block.language == "toml"]
+    laid = [f"{name}.{key}={str(value).lower()}" for name, section in tomllib.loads(shown).items() for key, value in section.items()]
+    assert Journey.read(None, laid).config == Journey.read(None).config
+
+
 def _page(folder: Path) -> press.Page:
     return press.Page("page.md", folder, {"three": 3, "half": 0.5})
 
