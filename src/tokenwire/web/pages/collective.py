@@ -97,7 +97,7 @@ def _rounds(view: View, call: room.Call, name: str) -> html.Section:
     }  # fmt: skip
     here = [html.A(str(step + 1), href=view.here(zoom=str(step + 1)), **({"aria-current": "true"} if step == steps[at] else {})) for step in steps]
     total = int(moved["step"].max()) + 1  # type: ignore[arg-type]
-    note = f"{counted(total, 'round')}, each begun when the one before is done. An arrow is a transfer; its colour is the piece of the tensor."
+    note = f"{counted(total, 'round')}{', each begun when the one before is done' if total > 1 else ''}. An arrow is a transfer; its colour is the piece of the tensor."
     if n < call.n:
         note += f" Drawn among {n} ranks in place of {call.n:,}: the way is the same, there are more rounds or more arrows."
     columns = [Column("step", "round, from 0", "1"), Column("src", "from", "1"), Column("dst", "to", "1"), Column("offset", "at byte", "1"), Column("bytes", "bytes", "B"),

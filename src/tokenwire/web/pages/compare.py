@@ -14,7 +14,7 @@ from tokenwire.report.comparison import COMPARISONS
 from tokenwire.report.comparison import compare as compared
 from tokenwire.report.comparison.chart import COLOURS, Chart
 from tokenwire.report.rooms import beside as room
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import chart, folded_name
 from tokenwire.web.parts.fields import choice, row
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import derived, part
@@ -56,15 +56,17 @@ def _ratios(view: View, figures: pl.DataFrame) -> Any:
     frame = figures.filter(pl.col("differs") & (pl.col("ratio") > 0)).select("room", "what", "first", "second", "ratio")
     if frame.is_empty():
         return html.Span()
-    names = [f"{room_}: {what}" for room_, what in frame.select("room", "what").iter_rows()]
+    names = [folded_name(f"{room_}: {what}") for room_, what in frame.select("room", "what").iter_rows()]
     powers = [max(-MOST_POWER, min(MOST_POWER, log10(ratio))) for ratio in frame["ratio"]]
     bars = [{"type": "bar", "orientation": "h", "y": names, "x": powers, "customdata": [f"{a} and {b}, × {ratio:.3g}" for a, b, ratio in frame.select("first", "second", "ratio").iter_rows()],
              "marker": {"color": ["#b86e00" if power > 0 else "#4269d0" for power in powers]}, "hovertemplate": "%{y}: %{customdata}<extra></extra>"}]  # fmt: skip
-    ticks = {"tickvals": [-2, -1, log10(0.5), 0, log10(2), 1, 2], "ticktext": ["1/100", "1/10", "1/2", "same", "× 2", "× 10", "× 100"]}
     most = max(abs(power) for power in powers) or 1.0
+    near = {log10(0.5): "÷2", log10(2): "×2"} if most < 1 else {}
+    known = {-2: "÷100", -1: "÷10", 0: "×1", 1: "×10", 2: "×100", **near}
+    ticks = {"tickvals": list(known), "ticktext": list(known.values()), "tickangle": 0, "tickfont": {"size": 11}}
     layout = {"xaxis": {**ticks, "range": [-1.1 * most, 1.1 * most]}, "yaxis": {"autorange": "reversed", "automargin": True, "tickfont": {"size": 11}}, "bargap": 0.3}
     columns = [Column("room", "room"), Column("what", "what"), Column("first", "this journey"), Column("second", "the second"), Column("ratio", "ratio", "1")]
-    return chart(view, "ratios", "How many times as much", bars, frame, columns, layout=layout, height=100 + 22 * len(names),
+    return chart(view, "ratios", "How many times as much", bars, frame, columns, layout=layout, height=100 + 14 * sum(2 + name.count("<br>") for name in names),
                  note="The second journey over this one, on a logarithmic axis; what is more than a hundred times is cut there.")  # fmt: skip
 
 

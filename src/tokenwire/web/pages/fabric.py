@@ -14,7 +14,7 @@ from tokenwire.flows.heat_plot import SCALE
 from tokenwire.flows.reading import rate_text
 from tokenwire.report.rooms import fabric as room
 from tokenwire.units import format_bytes, format_seconds
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import SECONDS, chart
 from tokenwire.web.parts.fields import choice, field, override, row
 from tokenwire.web.parts.tables import Column, table, titled, whole
 from tokenwire.web.parts.words import facts, part
@@ -127,17 +127,17 @@ def _heat(view: View, traffic: Any) -> html.Section:
     scale = [[at, "#" + "".join(f"{c:02x}" for c in rgb)] for at, rgb in SCALE]
     count = len(tiers[0]["curve"]) if tiers else 0
     heat = {
-        "type": "heatmap", "z": [tier["curve"] for tier in tiers], "y": names, "x": [f"{100 * k // max(count - 1, 1)} %" for k in range(count)], "colorscale": scale, "zmin": 0,
-        "xgap": 1, "ygap": 3, "colorbar": {"thickness": 10, "title": {"text": "s"}}, "text": [[format_seconds(x) if x else "0" for x in tier["curve"]] for tier in tiers],
+        "type": "heatmap", "z": [[x or None for x in tier["curve"]] for tier in tiers], "y": names, "x": [f"{100 * k // max(count - 1, 1)} %" for k in range(count)], "colorscale": scale, "zmin": 0, "zmax": max((x for tier in tiers for x in tier["curve"]), default=0.0),
+        "xgap": 1, "ygap": 3, "colorbar": {"thickness": 10, **SECONDS}, "text": [[format_seconds(x) for x in tier["curve"]] for tier in tiers],
         "hovertemplate": "%{y}, link at %{x}: %{text}<extra></extra>",
     }  # fmt: skip
     columns = [
         Column("tier", "tier"), Column("direction", "way"), Column("links", "links", "1"), Column("idle", "idle", "1"), Column("median_seconds", "median", "s"),
         Column("most_seconds", "busiest", "s"), Column("imbalance", "busiest / mean", "1"), Column("busiest", "which"),
     ]  # fmt: skip
-    layout = {"yaxis": {"autorange": "reversed"}, "xaxis": {"type": "category", "title": {"text": "links of the tier, the least busy first"}}, "margin": {"l": 104, "r": 10, "t": 10, "b": 44}}
+    layout = {"yaxis": {"autorange": "reversed"}, "xaxis": {"type": "category", "nticks": 5, "tickangle": 0, "title": {"text": "links of the tier, the least busy first"}}, "margin": {"l": 104, "r": 10, "t": 10, "b": 44}}
     return chart(view, "heat", "How hot the links are, tier by tier", [heat], frame, columns, layout=layout, height=90 + 38 * len(tiers), opened=True,
-                 note="Seconds that the bytes of a step need at the link's full rate.")  # fmt: skip
+                 note="The time that the bytes of a step need at the link's full rate; a link that stays idle has no colour.")  # fmt: skip
 
 
 def _links(view: View, traffic: Any) -> html.Section:

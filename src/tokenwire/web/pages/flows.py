@@ -12,7 +12,7 @@ from tokenwire.flows.heat_plot import SCALE
 from tokenwire.report.rooms import fabric as fabrics
 from tokenwire.report.scenes import traffic as scene
 from tokenwire.units import format_bytes, format_seconds
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import BYTES, SECONDS, chart, folded_name
 from tokenwire.web.parts.fields import choice, field, row
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import facts, part
@@ -75,7 +75,7 @@ def _by(view: View, told: dict[str, Any]) -> html.Section:
     frame = pl.DataFrame(rows, schema={"parallelism": pl.String, "nvlink": pl.Int64, "network": pl.Int64})
     bars = [{"type": "bar", "name": text, "x": frame["parallelism"].to_list(), "y": frame[key].to_list(), "marker": {"color": colour}}
             for key, text, colour in (("nvlink", "inside nodes", "#8b46d6"), ("network", "over the network", "#b86e00"))]  # fmt: skip
-    layout = {"barmode": "group", "yaxis": {"title": {"text": "bytes a step, all GPUs"}, "exponentformat": "SI"}, "xaxis": {"title": {"text": "demanded by"}}}
+    layout = {"barmode": "stack", "yaxis": {"title": {"text": "a step, all GPUs"}, **BYTES}, "xaxis": {"title": {"text": "demanded by"}}}
     columns = [Column("parallelism", "demanded by"), Column("nvlink", "inside nodes", "B"), Column("network", "over the network", "B")]
     return chart(view, "by", "Who asks for it, and where it goes", bars, frame, columns, layout=layout, height=420)
 
@@ -91,11 +91,12 @@ def _kinds(view: View, told: dict[str, Any]) -> html.Section:
     note = "All flows of a kind begin together and share the links max-min fairly: what the fabric allows, not when a framework would send."
     if frame.is_empty():
         return part(title, html.P("Nothing is sent.", className="said"))
-    bars = [{"type": "bar", "name": name, "x": frame["kind"].to_list(), "y": frame[key].to_list(), "text": [format_seconds(s) for s in frame[key]], "marker": {"color": colour},
-             "hovertemplate": "%{x}: %{text}<extra></extra>", "textposition": "none"}
+    names = [folded_name(kind) for kind in frame["kind"]]
+    bars = [{"type": "bar", "orientation": "h", "name": name, "y": names, "x": frame[key].to_list(), "text": [format_seconds(s) for s in frame[key]], "marker": {"color": colour},
+             "hovertemplate": "%{y}: %{text}<extra></extra>", "textposition": "none"}
             for key, name, colour in (("seconds", "sharing the links", "#4269d0"), ("bound_seconds", "the busiest link alone", "#efb118"))]  # fmt: skip
-    layout = {"barmode": "group", "yaxis": {"type": "log", "title": {"text": "seconds (logarithmic)"}, "exponentformat": "SI"}, "xaxis": {"tickangle": 35, "automargin": True}}
-    return chart(view, "kinds", title, bars, frame, columns, layout=layout, height=440, note=note, opened=True)
+    layout = {"barmode": "group", "xaxis": {"type": "log", "title": {"text": "time (logarithmic)"}, "nticks": 6, **SECONDS}, "yaxis": {"autorange": "reversed", "tickfont": {"size": 11}}}
+    return chart(view, "kinds", title, bars, frame, columns, layout=layout, height=90 + 30 * len(names), note=note, opened=True)
 
 
 def _per_rank(view: View, traffic: Any) -> html.Section:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import Any
 
 import polars as pl
@@ -12,7 +11,7 @@ from tokenwire.errors import InputError
 from tokenwire.flows.reading import rate_text
 from tokenwire.needs.compute import MFU
 from tokenwire.report.rooms import needs as room
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import chart, folded_name
 from tokenwire.web.parts.fields import choice, override, row, slider
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import derived, part
@@ -57,7 +56,7 @@ def _rates(view: View, told: list[dict[str, Any]]) -> Any:
     names = [*(one["name"] for one in rates), "a NIC has"]
     values = [*(one["value"] for one in rates), has]
     frame = pl.DataFrame({"name": names, "value": values})
-    bars = [{"type": "bar", "orientation": "h", "y": ["<br>".join(wrap(name, 26)) for name in names], "x": [value * 8 / 1e9 for value in values], "marker": {"color": ["#4269d0"] * len(rates) + ["#868e96"]},
+    bars = [{"type": "bar", "orientation": "h", "y": [folded_name(name) for name in names], "x": [value * 8 / 1e9 for value in values], "marker": {"color": ["#4269d0"] * len(rates) + ["#868e96"]},
              "hovertemplate": "%{y}: %{x:.3g} Gb/s<extra></extra>"}]  # fmt: skip
     layout = {"yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {"title": {"text": "Gb/s"}}}
     return chart(view, "rates", "The rates beside what the NIC has", bars, frame, [Column("name", "what"), Column("value", "rate", "B/s")], layout=layout, height=110 + 48 * len(names))

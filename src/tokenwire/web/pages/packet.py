@@ -25,7 +25,7 @@ def fields(view: View) -> list[Any]:
     """Return the fields of the wire, the token and the packet."""
     wire = view.journey.config.wire
     return [row(
-        field(view, "token", "Token", now=view.walk.followed, width=90), field(view, "packet", "Packet of its message", now=view.state.packet, width=150),
+        field(view, "token", "Token", now=view.walk.followed, width=90), field(view, "packet", "Packet of its message", now="that of the token" if view.state.packet is None else view.state.packet, width=150),
         choice(view, "set:wire.transport", "Transport", tuple(TRANSPORTS), now=wire.transport, width=150), override(view, "wire.mtu", "MTU, B", wire.mtu, width=90),
         choice(view, "set:wire.ip_version", "IP", ("4", "6"), now=wire.ip_version, width=70),
     )]  # fmt: skip

@@ -42,7 +42,7 @@ def page(view: View) -> list[Any]:
     rank_facts(plan, rank)
     known = room.names(view.journey)
     group = view.state.group if view.state.group in known else (known[0] if known else "world")
-    return [*fields(view), _sizes(view), _ranks(view, rank, group, known), _groups(view, rank), html.Div([_stages(view), _held(view, rank)], className="side")]
+    return [*fields(view), _sizes(view), _ranks(view, rank, group, known), _groups(view, rank), html.Div([_stages(view), _held(view, rank)], className="side last-wide")]
 
 
 def _sizes(view: View) -> html.Section:

@@ -11,7 +11,7 @@ from tokenwire.errors import InputError
 from tokenwire.report.comparison.chart import COLOURS
 from tokenwire.report.rooms import schedule as pipeline
 from tokenwire.step import explain
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import BYTES, chart, ink
 from tokenwire.web.parts.fields import choice, field, override, row
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import part
@@ -62,15 +62,17 @@ def _one(view: View, numbered: pl.DataFrame, op: int) -> html.Section:
 
 def _phases(view: View, rows: pl.DataFrame, stage: int) -> html.Section:
     sums = rows.group_by("phase", "group", maintain_order=True).agg(pl.col("step_bytes").sum(), pl.col("count").sum())
-    groups = sums["group"].unique(maintain_order=True).to_list()
     bars = []
-    for number, group in enumerate(groups):
-        mine = sums.filter(pl.col("group") == group)
+    # Only the groups of a phase stand side by side there, around its name.
+    placed = sums.with_columns(at=pl.int_range(pl.len()).over("phase"), of=pl.len().over("phase"))
+    wide = 0.8 / int(placed["of"].max() or 1)  # type: ignore[arg-type]
+    for number, ((group,), mine) in enumerate(placed.group_by("group", maintain_order=True)):
         bars.append({"type": "bar", "name": group, "x": mine["phase"].to_list(), "y": mine["step_bytes"].to_list(), "marker": {"color": COLOURS[number % len(COLOURS)]},
-                     "hovertemplate": f"{group}, %{{x}}: %{{y:.3s}}B<extra></extra>"})  # fmt: skip
+                     "width": wide, "offset": (wide * (mine["at"] - mine["of"] / 2)).to_list(), "hovertemplate": f"{group}, %{{x}}: %{{y:.3s}}B<extra></extra>"})  # fmt: skip
     columns = [Column("phase", "phase"), Column("group", "group"), Column("count", "calls", "1"), Column("step_bytes", "full tensors", "B")]
     return chart(view, "phases", f"What a rank of stage {stage} says, by phase and group", bars, sums, columns, height=280,
-                 layout={"barmode": "group", "yaxis": {"type": "log", "title": {"text": "bytes a step (logarithmic)"}, "exponentformat": "SI"}},
+                 layout={"barmode": "overlay", "yaxis": {"type": "log", "title": {"text": "bytes a step (logarithmic)"}, **BYTES},
+                         "xaxis": {"categoryarray": sums["phase"].unique(maintain_order=True).to_list()}},
                  note="Sizes are of the full tensor of each call, times its calls.")  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def _pipeline(view: View) -> html.Section:
         if len(mine):
             bars.append({"type": "bar", "orientation": "h", "name": name, "y": mine["stage"].to_list(), "base": mine["start"].to_list(),
                          "x": (mine["end"] - mine["start"]).to_list(), "marker": {"color": colour, "line": {"width": 0.6, "color": "#fff"}},
-                         "text": [f"{m}" for m in mine["micro_batch"]] if len(frame) <= 600 else None, "textposition": "inside", "insidetextanchor": "middle",
+                         "text": [f"{m}" for m in mine["micro_batch"]] if len(frame) <= 600 else None, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "insidetextfont": {"color": ink(colour)},
                          "customdata": mine.select("micro_batch", "chunk").rows(),
                          "hovertemplate": f"stage %{{y}}, {name} of micro-batch %{{customdata[0]}}, chunk %{{customdata[1]}}<extra></extra>"})  # fmt: skip
     stages = int(frame["stage"].max() or 0) + 1  # type: ignore[arg-type]

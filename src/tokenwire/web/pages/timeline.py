@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,7 @@ from dash import html
 
 from tokenwire.report.rooms import over_time, time
 from tokenwire.units import format_quantity, format_rate, format_seconds
-from tokenwire.web.parts.charts import chart
+from tokenwire.web.parts.charts import SECONDS, chart, ink
 from tokenwire.web.parts.fields import field, override, row
 from tokenwire.web.parts.tables import Column, table
 from tokenwire.web.parts.words import derived, facts, part
@@ -36,7 +37,7 @@ def page(view: View) -> list[Any]:
     events = over_time.frame(step)
     end = float(events["end"].max() or step.step_seconds)  # type: ignore[arg-type]
     low, high = over_time.window(view.state.zoom, end)
-    return [*fields(view), _sums(step, told), _events(view, step, events, low, high), _nic(view, events, low, high), _stages(view, step), _figures(told)]
+    return [*fields(view), _sums(step, told), _events(view, step, events, low, high), _nic(view, events, low, high), _stages(view, step), _figures(told, step.notes)]
 
 
 def _sums(step: Any, told: dict[str, Any]) -> html.Section:
@@ -46,7 +47,7 @@ def _sums(step: Any, told: dict[str, Any]) -> html.Section:
         ("exposed communication", format_seconds(step.exposed_communication_seconds)), ("bubble", format_seconds(step.bubble_seconds)), ("MFU", f"{100 * step.mfu:.1f} %"),
         ("a GPU does", format_quantity(step.tflops_per_gpu * 1e12, "FLOP/s")), ("tokens", f"{step.tokens_per_second:,.0f}/s"), ("schedule", step.schedule),
         *([("peak memory, most of a stage", format_quantity(max(peaks), "B"))] if peaks else []),
-    ]), *[html.P(f"Note: {note}.", className="note") for note in step.notes])  # fmt: skip
+    ]))  # fmt: skip
 
 
 def _events(view: View, step: Any, events: pl.DataFrame, low: float, high: float) -> html.Section:
@@ -65,12 +66,12 @@ def _events(view: View, step: Any, events: pl.DataFrame, low: float, high: float
             bar["customdata"] = mine["share"].to_list()
         else:
             bar["text"] = mine["name"].to_list() if len(drawn) <= 400 else None
-            bar["textposition"], bar["insidetextanchor"] = "inside", "middle"
+            bar |= {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "insidetextfont": {"color": ink(bar["marker"]["color"])}}
             bar["customdata"] = [format_seconds(s) for s in length]
             bar["hovertemplate"] = f"stage %{{y}}, {kind}: %{{customdata}}<extra></extra>"
         bars.append(bar)
     stages = len(step.stages)
-    layout = {"barmode": "overlay", "bargap": 0.15, "xaxis": {"title": {"text": "seconds"}, "range": [low, high], "exponentformat": "SI"},
+    layout = {"barmode": "overlay", "bargap": 0.15, "xaxis": {"range": [low, high], **SECONDS},
               "yaxis": {"autorange": "reversed", "title": {"text": "stage"}, "dtick": 1 if stages <= 16 else None, "fixedrange": True}}  # fmt: skip
     run = step.run
     note = f"{len(events):,} events. Drag to look closer, double-click for all; the window stands in the address."
@@ -96,7 +97,7 @@ def _nic(view: View, events: pl.DataFrame, low: float, high: float) -> html.Sect
     areas = [{"type": "scatter", "mode": "lines", "stackgroup": "one", "name": phase, "x": mine["start"].to_list(), "y": (mine["rate"] * 8 / 1e9).to_list(), "line": {"shape": "hv", "width": 0.5},
               "hovertemplate": f"{phase}: %{{y:.2f}} Gb/s<extra></extra>"}
              for (phase,), mine in frame.group_by("phase", maintain_order=True)]  # fmt: skip
-    layout = {"xaxis": {"range": [low, high], "title": {"text": "seconds"}, "exponentformat": "SI"}, "yaxis": {"title": {"text": "Gb/s"}, "rangemode": "tozero"}}
+    layout = {"xaxis": {"range": [low, high], **SECONDS}, "yaxis": {"title": {"text": "Gb/s"}, "rangemode": "tozero"}}
     columns = [Column("phase", "phase"), Column("start", "from", "s"), Column("end", "to", "s"), Column("bytes", "bytes", "B"), Column("rate", "rate", "B/s")]
     return chart(view, "nic", title, areas, frame, columns, layout=layout, height=260, zoomable=True,
                  note=f"The bytes of each phase, spread evenly over its actions: how many is exact, when is not. The NIC has {format_rate(has)}.")  # fmt: skip
@@ -109,8 +110,9 @@ def _stages(view: View, step: Any) -> html.Section:
     return table(view, "stages", "By stage", frame, columns)
 
 
-def _figures(told: dict[str, Any]) -> html.Section:
+def _figures(told: dict[str, Any], notes: Sequence[str]) -> html.Section:
     from tokenwire.figures import Figure
 
     figures = [Figure(**one) for one in told["figures"]]
-    return part("How the numbers come about", derived({**figure.as_dict(), "text": figure.text, "derivation": figure.derivation} for figure in figures))
+    said = [html.P(f"Note: {note}.", className="note") for note in notes]
+    return part("How the numbers come about", *said, derived({**figure.as_dict(), "text": figure.text, "derivation": figure.derivation} for figure in figures))

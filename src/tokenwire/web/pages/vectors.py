@@ -31,7 +31,7 @@ def page(view: View) -> list[Any]:
     """Return the page of vectors."""
     told = scene.facts(view.walk)
     row_ = told["journeys"][0]
-    return [*fields(view), _about(told, row_), html.Div([_bits(view, told), _holders(view, row_)], className="side"), _matrix(view)]
+    return [*fields(view), _about(told, row_), html.Div([_bits(view, told), _holders(view, row_)], className="side first-wide"), _matrix(view)]
 
 
 def _about(told: dict[str, Any], row_: dict[str, Any]) -> html.Section:
@@ -42,7 +42,7 @@ def _about(told: dict[str, Any], row_: dict[str, Any]) -> html.Section:
     return part(f"Token {told['text']}, id {told['id']:,}, is row {told['id']:,} of the table", facts([
         ("table", f"{row_['vocabulary_size']:,} × {row_['hidden_size']:,}"), ("numbers in it", f"{row_['table_elements']:,}"),
         ("in bf16", format_bytes(row_["table_bytes"])), ("a row", f"{row_['hidden_size']:,}·2 B = {format_bytes(row_['row_bytes'])}"),
-        ("length of the row", f"{row_['norm']:.4f}"), ("held by", where), ("positions", row_["positions"]),
+        ("length of the row", f"{row_['norm']:.4f}"), ("positions", row_["positions"]), ("held by", where),
     ]), paragraph(f"At position {told['position']:,} of sequence {told['sequence']:,}: {scene.POSITION[row_['positions']]}"
                   + (f": {position} …" if position else ".")))  # fmt: skip
 

@@ -40,13 +40,13 @@ def choice(
 
 
 def slider(view: View, key: str, label: str, low: float, high: float, step: float, now: float, marks: Sequence[tuple[float, str]]) -> Any:
-    """Return a slider."""
+    """Return a slider for a share, 0 to 1."""
     try:
         value = float(view.state.value(key) or now)
     except ValueError:
         value = now
     return html.Div([
-        html.Label(f"{label}: {value:g}", className="slider-label"),
+        html.Label(f"{label}: {100 * value:.0f}\N{NO-BREAK SPACE}%", className="slider-label"),
         dmc.Slider(id={"slide": key}, value=value, min=low, max=high, step=step, updatemode="mouseup", size="sm", w=240, mb=18,
                    thumbLabel=label, marks=[{"value": at, "label": text} for at, text in marks]),
         html.Div(id={"slider-error": key}, className="error"),

@@ -80,6 +80,8 @@ def table(
     """Return a table of a page. ``chosen`` is the value of the selecting column whose row is marked."""
     view.tables[name] = frame
     known = [column for column in columns if column.field in frame.columns]
+    if frame.is_empty():
+        return titled(view, name, title, html.P(note or "There is none.", className="said"))
     if len(frame) <= SMALL:
         return titled(view, name, title, whole(view, frame, known, chosen, title), note)
     more = f"The first {MOST_ROWS:,} of {len(frame):,} rows; the CSV has all." if len(frame) > MOST_ROWS else ""
@@ -113,11 +115,11 @@ def _cell(view: View, column: Column, row: dict[str, Any]) -> html.Td:
 def _grid(
     view: View, name: str, frame: pl.DataFrame, columns: Sequence[Column], chosen: Any, height: int, title: str
 ) -> dag.AgGrid:
-    rows = list(_rows(frame, columns, chosen))
+    rows, many = list(_rows(frame, columns, chosen)), len(columns) > 5
     return html.Div(dag.AgGrid(
         id={"grid": f"{view.page}-{name}"}, rowData=rows, columnDefs=[_definition(view, column) for column in columns],
-        defaultColDef={"sortable": True, "resizable": True, "filter": len(frame) > 40, "suppressHeaderMenuButton": True, "minWidth": 110},
-        columnSize="autoSize" if len(columns) > 5 else "responsiveSizeToFit", style={"height": height, "width": "100%"},
+        defaultColDef={"sortable": True, "resizable": True, "filter": len(frame) > 40, "suppressHeaderMenuButton": True, "minWidth": 64 if many else 110},
+        columnSize="autoSize" if many else "responsiveSizeToFit", style={"height": height, "width": "100%"},
         dashGridOptions={"rowHeight": 30, "headerHeight": 34, "ensureDomOrder": True, "animateRows": False,
                          "enableCellTextSelection": True, "suppressMovableColumns": True, "rowBuffer": 4,
                          "rowClassRules": {"chosen": "params.data['chosen·']"}},

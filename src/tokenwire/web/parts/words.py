@@ -7,10 +7,15 @@ from typing import Any
 
 from dash import html
 
+LONG = 26
+"""Letters of a fact from which on it is given the room of two."""
+
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> html.Dl:
     """Return facts as a list of names and values."""
-    return html.Dl([html.Div([html.Dt(name), html.Dd(value)]) for name, value in pairs], className="facts")
+    return html.Dl([
+        html.Div([html.Dt(name), html.Dd(value)], className="long" if isinstance(value, str) and len(value) > LONG else "") for name, value in pairs
+    ], className="facts")  # fmt: skip
 
 
 def derived(figures: Iterable[dict[str, Any]]) -> html.Div:
