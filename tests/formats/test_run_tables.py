@@ -49,8 +49,23 @@ def test_what_a_plan_says() -> None:
     assert bridge_run(BRIDGE).sections["plan"]["vpp"] == 5
 
 
+SUPER = {**BRIDGE, "model": "Nemotron_3_Super", "system": "DGX-GB200", "precision": "NVFP4", "tp": "2", "pp": "1", "vp": "n/a", "ep": "64"}
+
+
+def test_nemotron_has_the_options_of_its_recipe() -> None:
+    found = bridge_run(SUPER).sections
+    assert found["model"] == {"preset": "nemotron-3-super"}
+    plan = found["plan"]
+    assert (plan["mtp_num_layers"], plan["mtp_use_repeated_layer"], plan["num_layers_at_end_in_bf16"]) == (2, True, 14)
+    assert (plan["moe_flex_dispatcher_backend"], plan["tp_comm_overlap"], "recompute_modules" in plan) == ("hybridep", False, False)
+    again = bridge_run({**SUPER, "system": "DGX-B200", "precision": "MXFP8"}).sections["plan"]
+    assert again["recompute_modules"] == ("moe_act", "layernorm")
+    newest = bridge_run({**SUPER, "release": "26.08 NeMo Container", "precision": "MXFP8"}).sections["plan"]
+    assert newest["fp8_dot_product_attention"]
+
+
 @pytest.mark.parametrize(("change", "why"), [
-    ({"model": "Nemotron_3_Nano"}, "state-space"), ({"fsdp": "64"}, "FSDP"), ({"model_tflops_per_gpu": "400"}, "LoRA"),
+    ({"model": "Nemotron_4"}, "not known"), ({"fsdp": "64"}, "FSDP"), ({"model": "Nemotron_3_Ultra"}, "FSDP"), ({"model_tflops_per_gpu": "400"}, "LoRA"),
     ({"system": "DGX-Z9"}, "not known"), ({"gpus": "many"}, "whole number"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_said_are_named(change: dict[str, str], why: str) -> None:

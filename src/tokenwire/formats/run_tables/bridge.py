@@ -7,10 +7,13 @@ parameters, tensor-parallel overlap where there is tensor parallelism, layouts o
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
+from tokenwire.formats.run_tables.bridge_hybrids import PRESETS as HYBRIDS
+from tokenwire.formats.run_tables.bridge_hybrids import hybrid_options
 from tokenwire.formats.run_tables.bridge_recipes import options, recipe
 from tokenwire.formats.run_tables.table import number, rows_of, whole
 from tokenwire.formats.runs import Run
@@ -20,7 +23,7 @@ COLUMNS = ("release", "model", "system", "gpus", "precision", "global_batch", "m
            "tokens_per_s_per_gpu", "model_tflops_per_gpu")  # fmt: skip
 PRESETS = {
     "LLAMA3_8B": "llama-3-8b", "LLAMA3_70B": "llama-3-70b", "LLAMA3.1_405B": "llama-3.1-405b", "DeepSeekV3": "deepseek-v3",
-    "GPT OSS 120B": "gpt-oss-120b", "Qwen3_30B_a3B": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b", "Kimi_K2": "kimi-k2",
+    "GPT OSS 120B": "gpt-oss-120b", "Qwen3_30B_a3B": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b", "Kimi_K2": "kimi-k2", **HYBRIDS,
 }  # fmt: skip
 EXPERTS = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_30B_a3B", "Qwen3_235B_a22B", "Kimi_K2")
 SYSTEMS = {
@@ -36,6 +39,10 @@ DEEPSEEK = {
     (2, 8): "Et*4|(t*4|)*14tmL", (4, 4): "Et*4|(t*4|)*14tmL", (8, 2): "Et*4|(t*4|)*14tmL", (16, 1): "Et*4|(t*4|)*14tmL",
     (8, 4): "Et|(tt|)*30mL",
 }  # fmt: skip
+GROUPS = {"DeepSeekV3": {"moe_router_num_groups": 8, "moe_router_group_topk": 4}}
+"""Groups of experts of which a token may use some (src/megatron/bridge/models/deepseek/deepseek_provider.py)."""
+SLOWED = "[^gpt-oss-note]"
+"""The publisher's note on runs that a kernel slowed, of which a release was ten times too slow (NVIDIA/cudnn-frontend, issue 256)."""
 KIMI = {(4, 4): "Et*4|(t*4|)*14tL"}
 
 
@@ -46,6 +53,7 @@ def bridge_runs(path: str | Path) -> tuple[Run, ...]:
 
 def bridge_run(row: dict[str, str]) -> Run:
     """Return one row as a run. Of a cell with two values (``37556 (36108)``) the first is meant."""
+    slowed = SLOWED in row["model_tflops_per_gpu"]
     row = {key: _first(cell) for key, cell in row.items()} | {key: row[key] for key in ("release", "model", "precision")}
     model = row["model"].split(" (")[0]
     precision = PRECISIONS.get(row["precision"])
@@ -53,12 +61,12 @@ def bridge_run(row: dict[str, str]) -> Run:
     case += ", ".join(f"{name} {row[name]}" for name in ("tp", "pp", "cp", "vp", "ep") if row[name] not in ("1", "n/a", ""))
     named: dict[str, Any] = {"case": case, "kind": f"Bridge {row['system'].removeprefix('DGX-')}", "platform": row["system"], "variant": ""}
     if model not in PRESETS or row["system"] not in SYSTEMS or precision is None:
-        what = "layers of state-space and attention, and experts, whose shape is not known here" if "Nemotron" in model else "not known here"
-        return Run(**named, reasons=(f"{row['model']} in {row['precision']} on {row['system']}: {what}",))
+        return Run(**named, reasons=(f"{row['model']} in {row['precision']} on {row['system']}: not known here",))
     try:
-        return _run(row, named, model, precision)
+        out = _run(row, named, model, precision)
     except InputError as error:
         return Run(**named, reasons=(str(error),))
+    return replace(out, software={**out.software, "slowed": slowed})
 
 
 def _first(cell: str) -> str:
@@ -73,6 +81,8 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
     vp, ep = (int(row[name]) if row[name].isdigit() else 1 for name in ("vp", "ep"))
     if row["fsdp"] not in ("", "0"):
         return Run(**named, reasons=("Megatron's own FSDP, which no plan says",))
+    if model == "Nemotron_3_Ultra":
+        return Run(**named, reasons=("Megatron's own FSDP over each 64 GPUs, as its recipe says, which no plan says",))
     if model == "LLAMA3_70B" and flops / rate < 0.35:
         return Run(**named, reasons=("LoRA: frozen weights, of which no plan knows",))
     preset, domain, gpu = SYSTEMS[row["system"]]
@@ -83,7 +93,9 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
     }  # fmt: skip
     if model in EXPERTS:
         found = recipe(model, row["system"], precision, row["release"].split()[0])
-        plan |= {"ep": ep, "etp": 1, **options(found, "tokendrop" in row["model"], ep, pp == 1 or vp > 1)}
+        plan |= {"ep": ep, "etp": 1, **options(found, "tokendrop" in row["model"], ep, pp == 1 or vp > 1), **GROUPS.get(model, {})}
+    if model in HYBRIDS:
+        plan |= {"ep": ep, "etp": 1, **hybrid_options(model, row["system"], precision, row["release"].split()[0], ep)}
     plan |= _pipeline(model, pp, plan["vpp"], "w/o MTP" in row["model"])
     if precision != "bf16":
         plan["fp8_recipe"] = RECIPES[precision]

@@ -1,0 +1,50 @@
+"""What recipes of Megatron-Bridge for Nemotron 3 say that its tables of runs do not.
+
+Read in NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs/nemotronh (v0.4.0 for 26.04, v0.5.0 for 26.06; 26.02 is taken as 26.04),
+src/megatron/bridge/perf_recipes/nemotronh (v0.6.0 for 26.08), recipes/nemotronh and models/nemotronh/nemotron_h_bridge.py. All have
+HybridEP and CUDA graphs of parts of layers; Super's recipe names no overlap of tensor parallelism. Nemotron 3 Super and Ultra predict two further tokens by one module, run twice, in 16 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRESETS = {"Nemotron_3_Nano": "nemotron-3-nano", "Nemotron_3_Super": "nemotron-3-super", "Nemotron_3_Ultra": "nemotron-3-ultra"}
+AGAIN = {
+    ("Nemotron_3_Nano", "DGX-H100", "fp8"): ("moe", "layernorm", "core_attn", "moe_act"),
+    ("Nemotron_3_Nano", "DGX-H100", "bf16"): ("moe", "layernorm"),
+    ("Nemotron_3_Super", "DGX-B300", "bf16"): ("moe_act", "layernorm"),
+    ("Nemotron_3_Super", "DGX-B300", "nvfp4"): ("moe_act", "layernorm"),
+    ("Nemotron_3_Super", "DGX-B200", "bf16"): ("moe_act", "moe", "layernorm", "core_attn"),
+    ("Nemotron_3_Super", "DGX-B200", "mxfp8"): ("moe_act", "layernorm"),
+}
+"""Modules that run again in the backward, by model, system and precision."""
+NANO_ON_H100 = ("26.08", ("layernorm",))
+"""From that release on Nano on H100 runs this again alone."""
+FURTHER = {"mtp_num_layers": 2, "mtp_use_repeated_layer": True, "keep_mtp_spec_in_bf16": True}
+LAST_IN_16_BITS = {"first_last_layers_bf16": True, "num_layers_at_start_in_bf16": 0, "num_layers_at_end_in_bf16": 14}
+"""Super's recipe in 4 bits (training/mixed_precision.py, nemotron_3_super_bf16_with_nvfp4_mixed)."""
+ROUTER = {"moe_router_enable_expert_bias": True, "moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 1e-4, "moe_router_dtype": "fp32"}
+
+
+def hybrid_options(model: str, system: str, precision: str, release: str, ep: int) -> dict[str, Any]:
+    """Return the options of a recipe for one of ``PRESETS``.
+
+    >>> hybrid_options("Nemotron_3_Super", "DGX-B200", "mxfp8", "26.04", 64)["recompute_modules"]
+    ('moe_act', 'layernorm')
+    """
+    out: dict[str, Any] = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True, **ROUTER}
+    if ep > 1:
+        out |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+    again = AGAIN.get((model, system, precision), ())
+    if model == "Nemotron_3_Nano" and system == "DGX-H100" and release >= NANO_ON_H100[0]:
+        again = NANO_ON_H100[1]
+    if again:
+        out |= {"recompute_granularity": "selective", "recompute_modules": again}
+    if model != "Nemotron_3_Nano":
+        out |= {**FURTHER, "tp_comm_overlap": False}
+    if model == "Nemotron_3_Super" and precision == "nvfp4":
+        out |= LAST_IN_16_BITS
+    if precision == "mxfp8" and release >= "26.08" and "GB" in system:
+        out |= {"use_transformer_engine_op_fuser": True, "fp8_dot_product_attention": True}
+    return out
