@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.step.models import gpt, llama, plan_of
 from tokenwire.model.architecture import Architecture, Experts, FeedForward, LatentAttention, Layer, Norm
 from tokenwire.step import COLUMNS, operations
-from tokenwire.step.dialects.megatron.buckets import buckets
+from tokenwire.step.dialects.megatron.buckets import Length, buckets, joined
 from tokenwire.step.dialects.megatron.sizes import written
 from tokenwire.units import element_bytes
 
@@ -67,23 +67,35 @@ def test_groups_of_one_are_silent() -> None:
     assert (operations(arch, plan_of(arch, 8, {"tp": 2}))["group_size"] > 1).all()
 
 
+def _lengths(*sizes: int) -> list[Length]:
+    return [Length(n, n) for n in sizes]
+
+
 def test_buckets_by_hand() -> None:
     # Reverse order: 30, 20, 10. Buckets close at 45: 30+20 = 50, then 10.
-    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=False) == [(50, 50), (10, 10)]
+    assert buckets(_lengths(10, 20, 30), bucket_size=45, group_size=2, padded=False) == [(50, 50), (10, 10)]
     # Padded: 30 at 0, 20 at 64..84, closed to 128; 10 -> 128.
-    assert buckets([10, 20, 30], [False] * 3, bucket_size=45, group_size=2, padded=True) == [(128, 50), (128, 10)]
+    assert buckets(_lengths(10, 20, 30), bucket_size=45, group_size=2, padded=True) == [(128, 50), (128, 10)]
     # A tied embedding stands alone.
-    assert buckets([10, 20, 30], [True, False, False], bucket_size=None, group_size=3, padded=True) == [(384, 50), (384, 10)]
+    assert buckets([Length(10, 10, True), *_lengths(20, 30)], bucket_size=None, group_size=3, padded=True) == [(384, 50), (384, 10)]
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=20), st.integers(1, 12), st.none() | st.integers(1, 800))
 def test_buckets_hold_every_parameter(sizes: list[int], group: int, limit: int | None) -> None:
-    plain = buckets(sizes, [False] * len(sizes), bucket_size=limit, group_size=group, padded=False)
+    plain = buckets(_lengths(*sizes), bucket_size=limit, group_size=group, padded=False)
     assert [n for n, inside in plain] == [inside for n, inside in plain]
     assert sum(n for n, _ in plain) == sum(sizes)
-    padded = buckets(sizes, [False] * len(sizes), bucket_size=limit, group_size=group, padded=True)
+    padded = buckets(_lengths(*sizes), bucket_size=limit, group_size=group, padded=True)
     assert all(n % group == 0 and n % 128 == 0 and n >= inside for n, inside in padded)
     assert sum(inside for _, inside in padded) == sum(sizes)
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=20), st.integers(0, 20), st.integers(1, 12), st.booleans())
+def test_what_is_never_cut_may_be_joined(sizes: list[int], at: int, group: int, padded: bool) -> None:
+    one_by_one, halves = _lengths(*sizes), (_lengths(*sizes[:at]), _lengths(*sizes[at:]))
+    together = [length for half in halves for length in joined(half, padded=padded)]
+    whole, same = (buckets(lengths, bucket_size=None, group_size=group, padded=padded) for lengths in (one_by_one, together))
+    assert whole == same
 
 
 PLANS = st.fixed_dictionaries(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 PARAMETER_ALIGNMENT = 64
 """Elements to which the start of a parameter is padded with the distributed optimizer."""
@@ -26,17 +27,41 @@ def default_bucket_size(data_parallel: int) -> int:
     return max(40_000_000, 1_000_000 * data_parallel)
 
 
-def buckets(
-    sizes: Sequence[int], alone: Sequence[bool], *, bucket_size: int | None, group_size: int, padded: bool, busbw: bool = False
-) -> list[tuple[int, int]]:
-    """Return (elements, parameters in them) of each bucket for parameters of ``sizes`` in the order in which they are registered.
+class Length(NamedTuple):
+    """Parameters one after the other: how many ``elements``, and their ``extent`` with the padding between them.
 
-    ``alone`` marks parameters that have a bucket to themselves (a tied embedding, with the distributed optimizer);
+    ``alone`` marks one that has a bucket to itself (a tied embedding, with the distributed optimizer).
+    """
+
+    elements: int
+    extent: int
+    alone: bool = False
+
+
+def joined(lengths: Sequence[Length], *, padded: bool) -> tuple[Length, ...]:
+    """Return lengths of which those that stand together are one, for a buffer that is not cut between them.
+
+    >>> joined([Length(100, 100), Length(50, 50)], padded=True)   # from the last: 50 -> 64, +100
+    (Length(elements=150, extent=164, alone=False),)
+    """
+    step = PARAMETER_ALIGNMENT if padded else 1
+    if not lengths or any(one.alone for one in lengths):
+        return tuple(lengths)
+    first, *others = lengths
+    return (Length(sum(one.elements for one in lengths), first.extent + sum(-(-one.extent // step) * step for one in others)),)
+
+
+def buckets(
+    lengths: Sequence[Length], *, bucket_size: int | None, group_size: int, padded: bool, busbw: bool = False
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Return (elements, parameters in them) of each bucket for parameters in the order in which they are registered.
+
     ``padded`` is the distributed optimizer's padding to ``group_size``.
 
-    >>> buckets([100, 50], [False, False], bucket_size=None, group_size=4, padded=True)   # 50 -> 64, +100 -> 164 -> 256
+    >>> two = [Length(100, 100), Length(50, 50)]
+    >>> buckets(two, bucket_size=None, group_size=4, padded=True)   # 50 -> 64, +100 -> 164 -> 256
     [(256, 150)]
-    >>> buckets([100, 50], [False, False], bucket_size=50, group_size=4, padded=False)
+    >>> buckets(two, bucket_size=50, group_size=4, padded=False)
     [(50, 50), (100, 100)]
     """
     multiple = math.lcm(group_size, BUCKET_ALIGNMENT, BUSBW_ALIGNMENT if busbw else 1) if padded else 1
@@ -50,13 +75,13 @@ def buckets(
         out.append((end - start, inside))
         start, inside = end, 0
 
-    for size, own in zip(reversed(sizes), reversed(alone), strict=True):
-        own = own and padded
+    for elements, extent, alone in reversed(lengths):
+        own = alone and padded
         begin = -(-end // step) * step
         if own and inside:
             close()
             begin = end
-        end, inside = begin + size, inside + size
+        end, inside = begin + extent, inside + elements
         if own or (bucket_size is not None and end - start >= bucket_size):
             close()
     if inside:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Experts, LatentAttention, Layer, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Stage
-from tokenwire.step.dialects.megatron.buckets import buckets, default_bucket_size
-from tokenwire.step.dialects.megatron.low_precision import kept_in_fp8
+from tokenwire.step.dialects.megatron.buckets import Length, buckets, default_bucket_size, joined
+from tokenwire.step.dialects.megatron.low_precision import in_fp8, kept_in_fp8
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Operation, Phase
 
@@ -32,50 +32,50 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     yield from _tied_embedding(sizes, stage)
 
 
-def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> tuple[tuple[Tensor, int, bool], ...]:
-    """Return (tensor, elements on this rank, whether it is a copy of a tied embedding) in the order of registration."""
-    # Each kind of buffer asks for the same list.
-    key = (stage.index, chunk)
-    if key not in z.kept:
-        z.kept[key] = tuple(_chunk_tensors(z, stage, chunk))
-    listed: tuple[tuple[Tensor, int, bool], ...] = z.kept[key]
-    return listed
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Parameters that are registered one after the other, of a layer or of what stands before or after all of them.
+
+    Each is (tensor, elements on this rank, whether it is a copy of a tied embedding). Layers that are alike are one piece, with the
+    tensors of the first of them.
+    """
+
+    parameters: tuple[tuple[Tensor, int, bool], ...]
 
 
-def _chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
-    by_layer, before, after = _parts(z)
+def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, int, bool]]:
+    """Yield the parameters of a virtual stage in the order of registration."""
+    for piece in pieces(z, stage, chunk):
+        yield from piece.parameters
+
+
+def pieces(z: Sizes, stage: Stage, chunk: int) -> Iterator[Piece]:
+    """Yield the parameters of a virtual stage, piece by piece in the order of registration."""
+    _, before, after = _parts(z)
     own = z.own
     first = stage.has_embedding and chunk == 0
     last = stage.has_head and chunk == z.plan.vpp - 1
     further = stage.has_next_tokens and chunk == z.plan.vpp - 1
     shared = (z.arch.tied_embeddings or z.next_tokens > 0) and z.plan.pp > 1
     if first or further:
-        for tensor in before:
-            yield tensor, local_elements(z, tensor), shared and tensor.part == "embedding"
-    for layer in (index for index in stage.chunks[chunk] if index < own):
-        listed = by_layer.get(layer, [])
-        yield from [(listed[place], n, False) for place, n in _places(z, layer, listed)]
+        yield Piece(tuple((tensor, local_elements(z, tensor), shared and tensor.part == "embedding") for tensor in before))
+    yield from (_of_layer(z, index) for index in stage.chunks[chunk] if index < own)
     # The last norm goes with the head; beside multi-token prediction with the last layer.
     if own - 1 in stage.chunks[chunk] if z.next_tokens else last:
-        yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head")
+        yield Piece(tuple((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part != "head"))
     if further:
-        for layer in range(own, own + z.config.mtp_modules):
-            yield from ((tensor, n, False) for tensor, n in _registered(z, by_layer[layer]))
+        yield from (_of_layer(z, index) for index in range(own, own + z.config.mtp_modules))
     if last:
-        yield from ((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part == "head")
+        yield Piece(tuple((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part == "head"))
         if shared and z.arch.tied_embeddings:
             # Beside a layer of multi-token prediction the copy is its embedding, and the head has memory that goes unused.
-            yield before[0], local_elements(z, before[0]), not further
+            yield Piece(((before[0], local_elements(z, before[0]), not further),))
 
 
-def _places(z: Sizes, layer: int, listed: list[Tensor]) -> tuple[tuple[int, int], ...]:
-    """Return the place in ``listed`` and the elements of each parameter; layers that are one object (most of them) share it."""
-    key = id(z.arch.layers[layer])
-    if key not in z.kept:
-        place = {id(tensor): at for at, tensor in enumerate(listed)}
-        z.kept[key] = tuple((place[id(tensor)], n) for tensor, n in _registered(z, listed))
-    places: tuple[tuple[int, int], ...] = z.kept[key]
-    return places
+def _of_layer(z: Sizes, index: int) -> Piece:
+    # Most layers are one object, but modules for further tokens have tensors of their own, and some layers are in 16 bits beside 8.
+    key = (id(z.arch.layers[index]), in_fp8(z, index)) if index < z.own else ("further", index)
+    return z.once(key, lambda: Piece(tuple((tensor, n, False) for tensor, n in _registered(z, _parts(z)[0].get(index, [])))))
 
 
 def _registered(z: Sizes, layer: list[Tensor]) -> Iterator[tuple[Tensor, int]]:
@@ -152,11 +152,11 @@ def _buffers(z: Sizes, stage: Stage, expert: bool, fp8: bool) -> Iterator[Operat
     limit = config.ddp_bucket_size or default_bucket_size(plan.dp)
     sent: Counter[tuple[int, int]] = Counter()
     for chunk in range(len(stage.chunks)):
-        parameters = [(n, own) for n, own in _in_buffer(z, stage, chunk, expert, fp8)]
         bucketed = config.overlap_grad_reduce and stage.index == 0 and chunk == 0
+        lengths = [length for piece in pieces(z, stage, chunk) for length in _in_buffer(z, piece, expert, fp8, whole=not bucketed)]
         sent.update(buckets(
-            [n for n, _ in parameters], [own for _, own in parameters], bucket_size=limit if bucketed else None,
-            group_size=size, padded=distributed, busbw=config.pad_buckets_for_high_nccl_busbw,
+            lengths, bucket_size=limit if bucketed else None, group_size=size, padded=distributed,
+            busbw=config.pad_buckets_for_high_nccl_busbw,
         ))  # fmt: skip
     what = "expert gradients" if expert else "gradients"
     parallelism = "ep" if expert else "dp"
@@ -218,25 +218,32 @@ def has_optimizer_of_experts(z: Sizes, stage: Stage) -> bool:
     return z.plan.ep > 1 and any(isinstance(z.arch.layers[index].feed_forward, Experts) for index in stage.layers)
 
 
-def _in_buffer(z: Sizes, stage: Stage, chunk: int, expert: bool, fp8: bool) -> Iterator[tuple[int, bool]]:
-    for tensor, elements, own in chunk_tensors(z, stage, chunk):
-        if apart(z, tensor) == expert and kept_in_fp8(z, tensor) == fp8:
-            yield elements, own
+def _in_buffer(z: Sizes, piece: Piece, expert: bool, fp8: bool, whole: bool) -> tuple[Length, ...]:
+    """Return what a piece has in a buffer; ``whole``: together, as it is never cut."""
+
+    def found() -> tuple[Length, ...]:
+        lengths = tuple(
+            Length(n, n, alone) for tensor, n, alone in piece.parameters if apart(z, tensor) == expert and kept_in_fp8(z, tensor) == fp8
+        )
+        return joined(lengths, padded=z.config.use_distributed_optimizer) if whole else lengths
+
+    return z.once((piece, expert, fp8, whole), found)
 
 
 def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
     if z.plan.tp == 1:
         return
-    elements = 0
-    for chunk in range(len(stage.chunks)):
-        for tensor, n, _ in chunk_tensors(z, stage, chunk):
-            elements += n if _summed_over_tp(z, tensor) else 0
+    elements = sum(_replicated(z, piece) for chunk in range(len(stage.chunks)) for piece in pieces(z, stage, chunk))
     yield z.row(
         stage.index, "all_reduce", "tp", "gradients", 1, elements, "gradients of replicated parameters",
         formula="norms, row-parallel biases, routers", values=f"{elements:,}", dtype=z.gradient_dtype, parallelism="sp",
         source="megatron-core distributed/finalize_model_grads.py _allreduce_non_tensor_model_parallel_grads",
         why="every rank holds them whole but saw only its part of the sequence",
     )  # fmt: skip
+
+
+def _replicated(z: Sizes, piece: Piece) -> int:
+    return z.once((piece, "replicated"), lambda: sum(n for tensor, n, _ in piece.parameters if _summed_over_tp(z, tensor)))
 
 
 def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:

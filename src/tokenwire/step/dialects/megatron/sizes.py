@@ -7,15 +7,17 @@ e expert, D data parallel, m micro-batches a step, k experts a token; s/c tokens
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.step.operation import Op, Operation, Phase
+
+T = TypeVar("T")
 
 DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "bf16"}
 """The dtype of parameters and activations by ``[training] precision`` (fp8 changes the arithmetic, not these)."""
@@ -90,27 +92,18 @@ class Sizes:
 
         >>> # doctest below in tests/step/test_megatron.py: needs a plan
         """
-        if formula not in self._put_in:
-            self._put_in[formula] = written(formula, self.symbols)
-        return self._put_in[formula]
+        return self.once(("written", formula), lambda: written(formula, self.symbols))
 
     @cached_property
-    def kept(self) -> dict[Any, Any]:
-        """Return what was worked out of this plan before."""
+    def _kept(self) -> dict[Hashable, Any]:
         return {}
 
-    @cached_property
-    def _put_in(self) -> dict[str, str]:
-        return {}
-
-    @cached_property
-    def _group_sizes(self) -> dict[str, int]:
-        return {}
-
-    def _group_size(self, group: str) -> int:
-        if group not in self._group_sizes:
-            self._group_sizes[group] = self.plan.group_size(group)
-        return self._group_sizes[group]
+    def once(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Return what ``work`` gives, worked out once a plan for each ``key``."""
+        if key not in self._kept:
+            self._kept[key] = work()
+        found: T = self._kept[key]
+        return found
 
     def row(
         self, stage: int, op: Op, group: str, phase: Phase, count: int, elements: int, what: str, *, formula: str,
@@ -119,7 +112,7 @@ class Sizes:
     ) -> Operation:  # fmt: skip
         """Return a row; the group's size, the dtype and the formula's values are filled in."""
         return Operation(
-            stage, op, group, self._group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
+            stage, op, group, self.once(("size", group), lambda: self.plan.group_size(group)), phase, count, elements, dtype or self.dtype, parallelism, what,
             peer, layers, formula, self.put_in(formula) if values is None else values, source, why,
         )  # fmt: skip
 
