@@ -193,12 +193,14 @@ def models() -> str:
 
     out = ["# Models of the catalog", "", "`tokenwire model NAME`, or `preset = \"NAME\"` in `[model]`. Parameters are counted tensor by tensor. A model "
            "that is not here comes as its Hugging Face `config.json`.", "",
-           "| name | parameters | active | layers | hidden | vocabulary | source |", "|---|---:|---:|---:|---:|---:|---|"]  # fmt: skip
+           "| name | parameters | active | layers | hidden | vocabulary |", "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
+    more = []
     for name, facts in _catalog("tokenwire.model"):
         arch = architecture(ModelConfig(preset=name), 1000)
         count = parameters(arch)
-        out.append(f"| `{name}` | {count.total:,} | {count.active:,} | {len(arch.layers)} | {arch.hidden_size:,} | {arch.vocabulary_size:,} | {facts.get('source', '')} |")
-    return "\n".join([*out, "", "`dante` takes its vocabulary from the tokenizer: 1,000 here."])
+        out.append(f"| `{name}` | {count.total:,} | {count.active:,} | {len(arch.layers)} | {arch.hidden_size:,} | {arch.vocabulary_size:,} |")
+        more += [f"- `{name}`: {facts['source']}"] if "source" in facts else []
+    return "\n".join([*out, "", "`dante` takes its vocabulary from the tokenizer: 1,000 here.", "", "## Sources", "", *more, ""])
 
 
 def clusters() -> str:
