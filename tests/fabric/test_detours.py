@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
-from tokenwire.fabric import ClusterConfig, Fabric, build, ways
+from tokenwire.fabric import ClusterConfig, Fabric, build, ways, without
 from tokenwire.fabric.dragonfly import global_cables
 from tokenwire.fabric.fabric import TIERS
 
@@ -131,7 +131,7 @@ def test_detours_are_ways(preset: str, routing: str, seed: int) -> None:
 
 def test_failures_are_gone_round() -> None:
     for routing in ("valiant", "ugal"):
-        after = dragonfly(routing).without(["leaf5", "leaf0-leaf1"])
+        after = without(dragonfly(routing), ["leaf5", "leaf0-leaf1"])
         src = np.array([i for i in range(72) if i not in (10, 11)])
         load = ways(after, src, np.roll(src, 9), np.full(src.size, 7)).link_bytes
         dead = after.device("leaf5")

@@ -7,11 +7,11 @@ import pytest
 
 from tests.fabric.test_clos import named
 from tokenwire.errors import InputError
-from tokenwire.fabric import ClusterConfig, build, routes
+from tokenwire.fabric import ClusterConfig, build, routes, without
 
 
 def test_a_failed_leaf_is_passed_over_another_rail() -> None:
-    fabric = build(ClusterConfig(nodes=4)).without(["leaf3"])
+    fabric = without(build(ClusterConfig(nodes=4)), ["leaf3"])
     way = named(fabric, 3, 11)
     # NVLink to a GPU of another rail, its leaf, and NVLink again: 2 + 2 + 2 links.
     assert len(way) == 6
@@ -23,7 +23,7 @@ def test_a_failed_leaf_is_passed_over_another_rail() -> None:
 
 def test_no_route_uses_what_failed_and_others_stay() -> None:
     before = build(ClusterConfig(nodes=96))
-    after = before.without(["spine0", "leaf5-spine3"])
+    after = without(before, ["spine0", "leaf5-spine3"])
     random = np.random.default_rng(1)
     src, dst = random.integers(0, before.world, (2, 3000))
     one, other = routes(before, src, dst), routes(after, src, dst)
@@ -45,7 +45,7 @@ def test_no_route_uses_what_failed_and_others_stay() -> None:
 
 
 def test_a_fabric_in_two_parts_says_so() -> None:
-    fabric = build(ClusterConfig(preset="university-100gbe")).without(["leaf0"])
+    fabric = without(build(ClusterConfig(preset="university-100gbe")), ["leaf0"])
     with pytest.raises(InputError, match="no way is left"):
         routes(fabric, [0], [15])
     assert named(fabric, 0, 1) == ["gpu0>pcie0", "pcie0>gpu1"]
@@ -54,4 +54,4 @@ def test_a_fabric_in_two_parts_says_so() -> None:
 @pytest.mark.parametrize("name", ["leaf99", "leef3", "leaf0-leaf1", "gpu0", "", "leaf", "leaf0-"])
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(InputError):
-        build(ClusterConfig(nodes=2)).without([name])
+        without(build(ClusterConfig(nodes=2)), [name])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fabric.test_clos import named
 from tokenwire.errors import InputError
-from tokenwire.fabric import TIERS, ClusterConfig, Fabric, build, ways
+from tokenwire.fabric import TIERS, ClusterConfig, Fabric, build, ways, without
 from tokenwire.fabric.pcie_tree import read_tree
 from tokenwire.flows.maxmin import simulate
 
@@ -122,12 +122,12 @@ def test_fewer_gpus_than_the_file_has(tmp_path: Path) -> None:
 
 
 def test_a_failed_nic_is_gone_round(tmp_path: Path) -> None:
-    fabric = made(tmp_path, node("G0 N0;G1 N1")).without(["nic0"])
+    fabric = without(made(tmp_path, node("G0 N0;G1 N1")), ["nic0"])
     way = named(fabric, 0, 2)
     assert "nic0" not in " ".join(way)
     assert way[:4] == ["gpu0>nvswitch0", "nvswitch0>gpu1", "gpu1>pcie1", "pcie1>nic1"]
     with pytest.raises(InputError, match="nic"):
-        fabric.without(["nic9"])
+        without(fabric, ["nic9"])
 
 
 def test_a_torus_has_no_nics(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def flows(
     from tokenwire.cli.options import read_journey
     from tokenwire.cli.output import answered, print_table
     from tokenwire.errors import InputError
+    from tokenwire.fabric import without
     from tokenwire.flows import reading_flows, reading_late, stepwise, traffic
     from tokenwire.report.charts import flows as charts
     from tokenwire.report.comparison import write_plot
@@ -78,7 +79,7 @@ def flows(
     found = traffic(walk.step(), walk.plan(), walk.fabric(), seed=seed, pxn=not no_pxn, protocol=protocol)
     if late is not None and late:
         ranks = stepwise.late_ranks(late, walk.plan().world)
-        failing = replace(found, fabric=found.fabric.without(fail)) if fail else found
+        failing = replace(found, fabric=without(found.fabric, fail)) if fail else found
         facts = stepwise.late_facts(failing, ranks, only or [])
         if plot:
             write_plot(charts.late(facts, ranks), plot)

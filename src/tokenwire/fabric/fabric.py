@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -190,12 +189,6 @@ class Fabric:
                 "tier": pl.Series(TIERS).gather(self.tier), "rate": self.rate, "latency": self.latency,
             }
         )  # fmt: skip
-
-    def without(self, names: Sequence[str]) -> Fabric:
-        """Return the fabric after devices (``leaf3``) or links (``leaf3-spine1``, both directions) have failed."""
-        from tokenwire.fabric.failures import without
-
-        return without(self, names)
 
 
 def routes(

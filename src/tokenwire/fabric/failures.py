@@ -130,7 +130,7 @@ def _ends(fabric: Fabric, name: str) -> tuple[str, str, str]:
 
 
 def without(fabric: Fabric, failed: Sequence[str]) -> Fabric:
-    """Return the fabric with the named devices and links failed; see ``Fabric.without``."""
+    """Return the fabric after devices (``leaf3``) or links (``leaf3-spine1``, both directions) have failed."""
     if isinstance(fabric.router, OverPcie):
         # What fails is of the network; the nodes are as they were.
         return replace(over_pcie(without(fabric.router.base, failed), fabric.router.tree), facts=fabric.facts)

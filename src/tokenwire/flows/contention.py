@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.errors import InputError, closest
-from tokenwire.fabric import TIERS, Fabric, Ways, ways
+from tokenwire.fabric import TIERS, Fabric, Ways, ways, without
 from tokenwire.fabric.fabric import Floats, Ints
 from tokenwire.flows.maxmin import Sharing, simulate
 from tokenwire.flows.patterns import Pattern
@@ -170,7 +170,7 @@ def compared(traffic: Traffic, failed: Sequence[str], only: Sequence[str] = ()) 
 
     With failures each fact also has ``healthy_seconds`` and ``slowdown``: what the kind took before, and the ratio.
     """
-    fabric = traffic.fabric.without(failed) if failed else traffic.fabric
+    fabric = without(traffic.fabric, failed) if failed else traffic.fabric
     found = list(kinds(traffic, fabric, only))
     facts = [kind_facts(kind) for kind in found]
     if failed:

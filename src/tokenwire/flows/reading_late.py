@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenwire.fabric import without
 from tokenwire.flows.contention import Kind, kinds
 from tokenwire.flows.heat import curve_text
 from tokenwire.flows.over_time import rates, utilisation
@@ -42,7 +43,7 @@ def late_frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 def recorded(traffic: Traffic, failed: Sequence[str], only: Sequence[str]) -> list[Kind]:
     """Return the kinds with their rates over time."""
-    fabric = traffic.fabric.without(failed) if failed else traffic.fabric
+    fabric = without(traffic.fabric, failed) if failed else traffic.fabric
     return list(kinds(traffic, fabric, only, record=True))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tokenwire.fabric import without
 from tokenwire.flows.jobs import Jobs
 from tokenwire.flows.mix import Run, mixed
 from tokenwire.flows.reading import Table
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def mix(shared: Jobs, given: Sequence[str], failed: Sequence[str], only: Sequence[str]) -> tuple[Run, ...]:
     """Return the runs of the jobs; ``given`` has starts as users write them (``1=5 ms``), ``failed`` what is taken away."""
     starts = times_of(given, len(shared.names), "--start", "jobs")
-    fabric = shared.fabric.without(failed) if failed else shared.fabric
+    fabric = without(shared.fabric, failed) if failed else shared.fabric
     return mixed(shared, [starts.get(job, 0.0) for job in range(len(shared.names))], fabric, only)
 
 

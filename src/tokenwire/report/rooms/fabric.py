@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.errors import InputError
-from tokenwire.fabric import TIERS, Fabric
+from tokenwire.fabric import TIERS, Fabric, without
 from tokenwire.flows.heat import heat
 from tokenwire.flows.heat_plot import colour
 from tokenwire.flows.loads import link_bytes
@@ -31,7 +31,7 @@ ROWS = ("core", "spine", "leaf", "nic", "gpu", "nvswitch", "pcie")
 def loaded(journey: Journey, failed: tuple[str, ...]) -> Traffic:
     """Return the traffic of a step, rerouted around devices or links that have failed. Raises ``InputError`` for ones that are none."""
     found = journey.traffic()
-    return replace(found, fabric=found.fabric.without(failed)) if failed else found
+    return replace(found, fabric=without(found.fabric, failed)) if failed else found
 
 
 def tiers(traffic: Traffic) -> list[dict[str, Any]]:
