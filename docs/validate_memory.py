@@ -118,7 +118,7 @@ def _top(golden: tuple[Run, ...], b200: tuple[Run, ...], rows: list[Line], node:
     yield "Written by `python docs/validate_memory.py`. Golden rows: NVIDIA/Megatron-LM, tests/functional_tests: bytes that torch's allocator"
     yield "counts on the last rank, between steps and at most. B200 rows: MooreThreads/SimuMax, docs/b200: the highest peak of all ranks."
     yield f"{len(rows) + len(node)} of {len(golden) + len(b200)} rows can be said; why not the others stands below. Errors are of absolute values.\n"
-    yield "| target | reached | |\n|---|---|---|"
+    yield "| target | reached | verdict |\n|---|---|---|"
     allocated, peaks = of(rows, "allocated"), of(rows, "peak")
     goals = (
         ("median error of what is allocated at most 1 %", statistics.median(allocated), 0.01, False),

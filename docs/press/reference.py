@@ -159,7 +159,7 @@ def _entry(name: str, found: Any) -> list[str]:
         return []
     said = _prose(inspect.getdoc(found) or "")
     signature = "" if inspect.isclass(found) and issubclass(found, BaseModel) else _signature(found)
-    out = [f"### {name}", "", f"```python\n{name}{signature}\n```", "", said, ""]
+    out = [f"### {name}", "", f"```python\n{_folded(name + signature)}\n```", "", said, ""]
     if inspect.isclass(found):
         for method, value in vars(found).items():
             if not method.startswith("_") and (inspect.isfunction(value) or isinstance(value, (property, classmethod))) and not hasattr(BaseModel, method):
@@ -173,9 +173,40 @@ def _entry(name: str, found: Any) -> list[str]:
 
 def _signature(found: Any) -> str:
     try:
-        return re.sub(r"\btokenwire\.[\w.]*\.(?=\w)", "", str(inspect.signature(found)).replace("'", ""))
+        said = str(inspect.signature(found))
     except (TypeError, ValueError):
         return ""
+    # Annotations are texts, in quotes; defaults keep theirs.
+    said = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", said.removesuffix(" -> None") if inspect.isclass(found) else said)
+    said = re.sub(r"(: |-> )(?:'([^']*)'|\"([^\"]*)\")", r"\1\2\3", said)
+    # Where a default is a function, where it stands in memory is of no use.
+    said = re.sub(r"<function [^>]*> at 0x\w+>|<[^<>]* at 0x\w+>", "...", said)
+    return re.sub(r"\btokenwire\.[\w.]*\.(?=\w)", "", said)
+
+
+def _folded(signature: str, width: int = 88) -> str:
+    """Return a long signature with a line for each parameter.
+
+    >>> print(_folded("f(a: int, b: tuple[int, int]) -> int", 20))
+    f(
+        a: int,
+        b: tuple[int, int],
+    ) -> int
+    """
+    if len(signature) <= width:
+        return signature
+    out, depth = "", 0
+    for k, sign in enumerate(signature):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "(" and depth == 1:
+            out += "(\n    "
+        elif sign == ")" and depth == 0:
+            return f"{out},\n){signature[k + 1 :]}"
+        elif sign == "," and depth == 1:
+            out += ",\n   "
+        else:
+            out += sign
+    return signature
 
 
 # Catalogs ---------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def _typed(path: Path) -> list[str]:
     lines = [line.split(" #")[0].strip() for block in found if block.language == "sh" for line in block.body.splitlines()]
     inline = re.findall(r"`(tokenwire [^`]+)`", press.FENCE.sub("", path.read_text("utf-8")))
     return [line for line in [*lines, *inline] if line.startswith("tokenwire ")]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=_name)
+def test_lists_and_tables_stand_apart(path: Path) -> None:
+    """One that follows a paragraph or a block at once is printed as part of it, dashes and all."""
+    # What is in a block does not count, its end does.
+    lines = press.FENCE.sub("```", path.read_text("utf-8")).splitlines()
+    begins, apart = re.compile(r"- |\d+\. |\|"), re.compile(r"\s*$|#|<!--|\s*- |\s*\d+\. |\||  ")
+    assert [line for before, line in pairwise(lines) if begins.match(line) and not apart.match(before)] == []
 
 
 def test_commands_in_the_text_are_commands() -> None:
@@ -155,7 +165,10 @@ def test_a_block_inside_an_answer_stays_indented(tmp_path: Path) -> None:
 def test_the_examples_of_the_press_are_right() -> None:
     import doctest
 
+    from press import reference
+
     assert doctest.testmod(press) == (0, 3)
+    assert doctest.testmod(reference) == (0, 1)
 
 
 def test_a_long_command_is_folded_between_options(tmp_path: Path) -> None:
