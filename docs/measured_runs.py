@@ -20,7 +20,7 @@ from tokenwire.formats.run_tables import (
 )
 from tokenwire.formats.runs import Run
 from tokenwire.model import ModelConfig, architecture
-from tokenwire.model.architecture import Architecture, Experts
+from tokenwire.model.architecture import Architecture, Experts, StateSpace
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
 from tokenwire.step import operations
 from tokenwire.timeline import Accelerator, StepTime, accelerator, step_time
@@ -58,6 +58,16 @@ class Case:
     def experts(self) -> bool:
         """Return whether its model has experts."""
         return any(isinstance(layer.feed_forward, Experts) for layer in self.arch.layers)
+
+    @property
+    def hybrid(self) -> bool:
+        """Return whether its model has state-space blocks."""
+        return any(isinstance(layer.mixer, StateSpace) for layer in self.arch.layers)
+
+    @property
+    def slowed(self) -> bool:
+        """Return whether its publisher says that a fault slowed it: it is predicted, and fits nothing."""
+        return bool(self.run.software.get("slowed"))
 
     @property
     def precision(self) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from calibrate_time import NAMES, Fitted, fit_all, value, wanted
+from calibrate_time import Fitted, fit_all, wanted
 from measured_runs import DATA, TABLES, Case, cases
 
 from tokenwire.formats.runs import Run
@@ -74,7 +74,7 @@ def page(lines: Sequence[Line], unsaid: Sequence[tuple[str, Run, str]], fitted: 
     yield "sections of a journey file, predicted, and compared. No row was used to predict itself: the four numbers of a setting (GPU, framework,"
     yield "precision) were fitted to the other rows of that setting, and the same run in other releases or with other micro-batches was left out"
     yield "with it (cross-validation, at most 12 folds). The last column is the mean where a row alone was left out, and its like in other releases"
-    yield "was not. Bytes and peaks of memory stand in `validation-memory.md`.\n"
+    yield "was not. Bytes and peaks of memory stand in [memory](validation-memory.md).\n"
     yield "| table | rows | mean error | median | worst | target for the mean | row alone left out |\n|---|--:|--:|--:|--:|---|--:|"
     tables = list(dict.fromkeys(line.case.table for line in lines))
     for table in tables:
@@ -106,7 +106,7 @@ def _by_setting(lines: Sequence[Line], fitted: Sequence[Fitted]) -> Iterator[str
     yield "them; and the mean error of rows left out. A number that was not free is 1 (beside: 0.5, assumed).\n"
     yield "| setting | rows | products | attention | memory | beside | mean error |\n|---|--:|--:|--:|--:|--:|--:|"
     for one in fitted:
-        numbers = " | ".join(f"{value(i, one.place[i]):.2f}" for i in range(len(NAMES)))
+        numbers = " | ".join(f"{number:.2f}" for number in one.wanted.numbers(one.place))
         yield f"| {one.wanted.name} | {len(one.runs)} | {numbers} | {one.error:.1%} |"
     rest = [line for line in lines if not line.setting]
     if rest:

@@ -94,6 +94,7 @@ class MegatronPlan(PlanConfig):
     reuse_grad_buf_for_mxfp8_param_ag: bool = False
     fp8_dot_product_attention: bool = False
     fp8_multi_head_attention: bool = False
+    fp8_output_proj: bool = False
     fp4: Literal["e2m1"] | None = None
     tp_only_amax_red: bool = False
     first_last_layers_bf16: bool = False
@@ -118,6 +119,7 @@ class MegatronPlan(PlanConfig):
     moe_token_drop_policy: Literal["probs", "position"] = "probs"
     overlap_moe_expert_parallel_comm: bool = False
     use_transformer_engine_op_fuser: bool = False
+    moe_paged_stash: bool = False
 
     # Multi-token prediction
     mtp_num_layers: Positive | None = None

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 
 from tokenwire.errors import unknown
-from tokenwire.model.architecture import Architecture, Experts
+from tokenwire.model.architecture import Architecture, Experts, StateSpace
 from tokenwire.plan import Plan
 from tokenwire.timeline.accelerator import Accelerator
 
@@ -25,7 +25,7 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Setting:
-    """A calibration: whom it is for, its four numbers, from how many ``rows`` of ``source``, and the mean error of rows left out."""
+    """A calibration: whom it is for (``hybrid``: models with state-space blocks), its four numbers, from how many ``rows`` of ``source``, and the mean error of rows left out."""
 
     name: str
     gpus: tuple[str, ...]
@@ -40,6 +40,7 @@ class Setting:
     error: float
     source: str
     usual: bool
+    hybrid: bool = False
 
 
 @cache
@@ -79,6 +80,8 @@ def usual(gpu: Accelerator, arch: Architecture, plan: Plan) -> Setting | None:
     precision = precision_of(plan).replace("fp16", "bf16")
     near = [one for one in settings() if one.usual and gpu.kind in one.gpus and plan.config.dialect in one.dialects]
     near = [one for one in near if one.experts in (None, experts)] or near
+    hybrid = any(isinstance(layer.mixer, StateSpace) for layer in arch.layers)
+    near = [one for one in near if one.hybrid == hybrid] or near
     return max(near, key=lambda one: (one.precision == precision, one.precision[-3:] == precision[-3:]), default=None)
 
 

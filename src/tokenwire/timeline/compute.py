@@ -32,8 +32,9 @@ from tokenwire.timeline.recompute import Again, again, repeated
 
 AttentionKind = Literal["flash", "unfused"]
 WIDE = ("output layer", "router")
-"""Products that stay in 16 bits where the others have 8: Megatron-LM, megatron/core/fp8_utils.py (layers' linears alone); torchtitan's
-Float8 leaves the output out (torchtitan/components/quantization/float8.py, filter_fqns)."""
+"""Products that stay in 16 bits where the others have 8: Megatron-LM, megatron/core/fp8_utils.py (layers' linears alone, and the output
+where MXFP8 is asked for it: is_mxfp8_output_proj_active); torchtitan's Float8 leaves the output out
+(torchtitan/components/quantization/float8.py, filter_fqns)."""
 CAST, LOOKED_FOR = 4.0, 2.0
 """Bytes an element of an input or an output's gradient that is cast to 8 bits ahead of a product: 2 read, 1 written as it lies and 1
 turned, for the gradient of the weight; scaled by the tensor's own largest value, that is looked for first (2 more)
@@ -43,11 +44,12 @@ PARTS = ("attention", "core", "feed_forward", "experts", "norm", "embedding", "h
 
 
 class Numbers(NamedTuple):
-    """What is computed in: products, bytes an element that casting them to 8 bits moves, and attention."""
+    """What is computed in: products, bytes an element that casting them to 8 bits moves, attention, and the products left in 16 bits."""
 
     products: str = "bf16"
     cast: float = 0.0
     attention: str = "bf16"
+    wide: tuple[str, ...] = WIDE
 
 
 @dataclass
@@ -104,7 +106,7 @@ def seconds(o: Operator, gpu: Accelerator, numbers: Numbers) -> tuple[float, How
     if o.kind == "attention":
         speed, how = attention_speed(gpu, numbers.attention, o.phase == "input", Shape(o.m, o.k, o.n, o.d, o.d_v, o.window))
         return max(o.flops / (speed * gpu.sustained_attention), moved), how
-    narrow = numbers.products == "fp8" and o.name not in WIDE
+    narrow = numbers.products == "fp8" and o.name not in numbers.wide
     peak = gpu.peak(numbers.products if narrow else "fp32" if numbers.products == "fp32" else "bf16")
     if o.kind == "grouped":
         share, how = grouped_share(gpu, o.phase, o.groups, o.m, o.k, o.n)
@@ -127,6 +129,7 @@ def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash"
         getattr(config, "moe_expert_capacity_factor", None) if padded else None, ulysses and plan.cp > 1,
         attention == "unfused", 4.0 if training.precision == "fp32" else 2.0,
         getattr(config, "moe_token_dispatcher_type", "") == "flex", getattr(config, "use_transformer_engine_op_fuser", False),
+        getattr(config, "moe_paged_stash", False),
     )  # fmt: skip
 
 
@@ -168,8 +171,9 @@ def numbers_of(plan: Plan) -> Numbers:
     if config.dialect == "torchtitan":
         return Numbers("fp8")  # its compiler makes casts part of the kernels before them
     recipe = getattr(config, "fp8_recipe", "")
-    eight = "mxfp8" if recipe == "mxfp8" else "fp8"
-    return Numbers("fp8", CAST + LOOKED_FOR * (recipe == "tensorwise"), eight if getattr(config, "fp8_dot_product_attention", False) else "bf16")
+    attention = ("mxfp8" if recipe == "mxfp8" else "fp8") if getattr(config, "fp8_dot_product_attention", False) else "bf16"
+    wide = WIDE[1:] if recipe == "mxfp8" and getattr(config, "fp8_output_proj", False) else WIDE
+    return Numbers("fp8", CAST + LOOKED_FOR * (recipe == "tensorwise"), attention, wide)
 
 
 @lru_cache(maxsize=1024)

@@ -63,7 +63,7 @@ class Shapes:
     """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation.
 
     ``sent_once``: a dispatcher that sends a token once to each rank (DeepEP, HybridEP); ``experts_in_one``: the experts' products, their
-    activation, biases and casts are one kernel each way.
+    activation, biases and casts are one kernel each way; ``stashed``: what their backward needs is kept in pages, not where it was written.
     """
 
     tokens: int
@@ -81,6 +81,7 @@ class Shapes:
     item: float = 2.0
     sent_once: bool = False
     experts_in_one: bool = False
+    stashed: bool = False
 
     @property
     def own(self) -> int:
@@ -265,6 +266,9 @@ def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
     yield from _activated(x, z, each * here * f * z.item)
     for o in _grouped("experts down", here, each, f, h, z.item):
         yield o._replace(cast=not (z.experts_in_one and o.phase == "forward"))
+    if z.stashed:
+        # Copied to its pages and back (megatron/core/transformer/moe/paged_stash.py): the input of each product in 8 bits, what the first gives.
+        yield from _moved("experts' stash", "experts", each * here * (h + f + (2 if x.gated else 1) * z.item * f), 2, 2)
     if x.bias and not z.experts_in_one:
         # Added apart: b·p in fp32 (4 written), the sum (2 and 4 read, 4 written), rows joined (4, 4), cast (4, 2). Backward: cast (2, 4), the
         # rows' share (4, 2; joined 2, 2), p's gradient (4 written, 4 read twice over: 12), the bias's (4, 4, 4).

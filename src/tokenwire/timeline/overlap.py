@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenwire.plan import PlanConfig
+from tokenwire.plan import Plan, PlanConfig
 from tokenwire.timeline.communication import DATA, TENSOR
 from tokenwire.timeline.compute import Work
 
@@ -64,12 +64,13 @@ def exposed(c: float, work: float, pieces: int) -> float:
 
 
 def waits(
-    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0, taken: float = 0.0
-) -> dict[str, float]:
+    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0, taken: float = 0.0,
+    alone: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
     """Return the exposed seconds of one micro-batch of a virtual stage, forward or backward, by class.
 
     ``said`` are the seconds of ``communication.Said.action``, ``beside`` the accelerator's; ``taken`` are seconds in which the NICs
-    that sharded parameters need are busy with others.
+    that sharded parameters need are busy with others; ``alone`` is the share of passes that have no other beside them (``unpaired``).
     """
     out: dict[str, float] = {}
     products = {"forward": work.matmul.get("forward", 0.0)}
@@ -81,7 +82,8 @@ def waits(
         if name in TENSOR and flag.tensor:
             spent = exposed(seconds, products[phase] * seconds / _all(said, TENSOR), tp)
         elif name == "ep" and flag.experts:
-            spent = exposed(seconds, work.forward if phase == "forward" else work.backward, units)
+            spent = exposed(seconds, (work.forward + work.backward) / 2, units)
+            spent += alone * (seconds - spent)
         elif product:
             spent = max(0.0, seconds - work.matmul.get(product, 0.0))
         else:
@@ -95,6 +97,17 @@ def waits(
         spent += beside * (sharded - spent)
         out |= {who: spent * seconds / sharded for who, seconds in said.items() if who in DATA}
     return out
+
+
+def unpaired(plan: Plan) -> float:
+    """Return the share of a rank's forwards that run before its first backward, alone; as many backwards do at the end.
+
+    With its experts' exchanges beside another micro-batch, Megatron runs a forward and a backward together, each hiding the other's
+    exchanges (megatron/core/pipeline_parallel/combined_1f1b.py); the first forwards and the last backwards have no partner. Without a
+    pipeline that is one of m; in the interleaved schedule (p-1) + (v-1)·p of m·v, the mean over ranks (schedules.py, get_pp_rank_microbatches).
+    """
+    first = (plan.pp - 1) + (plan.vpp - 1) * plan.pp if plan.pp > 1 else 1
+    return min(1.0, first / (plan.micro_batches * (plan.vpp if plan.pp > 1 else 1)))
 
 
 def _all(said: dict[str, float], names: set[str]) -> float:

@@ -12,7 +12,7 @@ from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.communication import DATA, Calls, Said, said
 from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
-from tokenwire.timeline.overlap import Flags, exposed, waits
+from tokenwire.timeline.overlap import Flags, exposed, unpaired, waits
 
 SPLIT = ("zb-h1", "zbv", "dualpipe", "dualpipev")
 """Schedules that compute gradients of inputs and of weights apart."""
@@ -104,7 +104,7 @@ def _waits(
     units = len(stage.chunks[chunk]) + (stage.has_embedding and chunk == 0) + (stage.has_head and chunk == len(stage.chunks) - 1)
     return {
         phase: waits(spoken.action.get((chunk, phase), {}), phase, work, flag, plan.tp, units, gpu.beside,
-                     spoken.network(chunk, phase) if spoken.across & DATA else 0.0)
+                     spoken.network(chunk, phase) if spoken.across & DATA else 0.0, unpaired(plan) if flag.experts else 0.0)
         for phase in ("forward", "backward")
     }  # fmt: skip
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 class Recipe(NamedTuple):
     """Dispatcher (alltoall, deepep, hybridep), whether exchanges run beside another micro-batch, modules that run again, and CUDA graphs.
 
-    ``graph``: none, of "parts" of layers, or of the whole "step", with experts' products and activation in one kernel; ``eight`` says
-    whether attention is in 8 bits.
+    ``graph``: none, of "parts" of layers, or of the whole "step", with experts' products and activation in one kernel; ``eight`` and
+    ``head`` say whether attention and the output layer are in 8 bits.
     """
 
     dispatcher: str = "hybridep"
@@ -23,30 +23,32 @@ class Recipe(NamedTuple):
     again: tuple[str, ...] = ()
     graph: str = ""
     eight: bool = False
+    head: bool = False
 
 
 UP = ("mla_up_proj",)
 CUT = ("layernorm", "moe_act")
 STEP = Recipe("hybridep", True, (), "step", True)
+WITH_HEAD = STEP._replace(head=True)
 PARTS = Recipe(graph="parts")
 PLAIN = Recipe()
 ALL_TO_ALL = Recipe("alltoall")
 RECIPES: dict[tuple[str, str, str], tuple[tuple[str, Recipe], ...]] = {
-    ("DeepSeekV3", "GB300", "8"): (("25.09", Recipe("hybridep", False, ("moe_act",), "parts")), ("26.02", Recipe("hybridep", False, UP)), ("26.06", STEP)),
+    ("DeepSeekV3", "GB300", "8"): (("25.09", Recipe("hybridep", False, ("moe_act",), "parts")), ("26.02", Recipe("hybridep", False, UP)), ("26.06", WITH_HEAD)),
     ("DeepSeekV3", "GB300", "16"): (("25.09", Recipe("hybridep", False, ("moe_act",), "parts")),),
     ("DeepSeekV3", "GB200", "8"): (
         ("25.09", Recipe("hybridep", False, UP, "parts")), ("26.04", Recipe("hybridep", False, ("mlp",), "parts")),
-        ("26.06", Recipe("hybridep", True, UP, "step")),
+        ("26.06", Recipe("hybridep", True, UP, "step", head=True)),
     ),
     ("DeepSeekV3", "GB200", "16"): (("25.09", Recipe("hybridep", False, UP, "parts")),),
-    ("DeepSeekV3", "B300", "8"): (("25.09", Recipe("hybridep", False, UP)), ("26.04.01", Recipe("hybridep", False, UP, "parts"))),
+    ("DeepSeekV3", "B300", "8"): (("25.09", Recipe("hybridep", False, UP)), ("26.04.01", Recipe("hybridep", False, UP, "parts")), ("26.08", WITH_HEAD._replace(again=UP))),
     ("DeepSeekV3", "B200", "8"): (
         ("25.09", Recipe("alltoall", False, UP)), ("26.02", Recipe("hybridep", False, UP)),
         ("26.04.01", Recipe("deepep", True, (*UP, "mlp"), "parts")),
     ),
     ("DeepSeekV3", "H100", "8"): (("25.09", Recipe("deepep", True, (*UP, "mlp"))), ("26.02", Recipe("hybridep", False, (*UP, "mlp")))),
-    ("GPT OSS 120B", "GB300", "8"): (("25.09", Recipe("alltoall", graph="parts")), ("26.06", STEP)),
-    ("GPT OSS 120B", "GB200", "8"): (("25.09", Recipe("hybridep", True, CUT)), ("26.06", STEP)),
+    ("GPT OSS 120B", "GB300", "8"): (("25.09", Recipe("alltoall", graph="parts")), ("26.06", WITH_HEAD)),
+    ("GPT OSS 120B", "GB200", "8"): (("25.09", Recipe("hybridep", True, CUT)), ("26.06", WITH_HEAD)),
     ("GPT OSS 120B", "GB300", "16"): (("25.09", Recipe("alltoall", graph="parts")),),
     ("GPT OSS 120B", "GB200", "16"): (("25.09", Recipe("alltoall", False, CUT)), ("26.04", Recipe("hybridep", True, CUT)), ("26.06", Recipe("alltoall", True, CUT))),
     ("GPT OSS 120B", "B200", "16"): (("25.09", Recipe("alltoall", False, CUT)), ("26.04", Recipe("hybridep", False, CUT)), ("26.04.01", Recipe("alltoall", False, CUT))),
@@ -54,12 +56,12 @@ RECIPES: dict[tuple[str, str, str], tuple[tuple[str, Recipe], ...]] = {
     ("Qwen3_30B_a3B", "GB300", "8"): (("25.09", PARTS), ("26.06", STEP)),
     ("Qwen3_30B_a3B", "GB200", "8"): (("25.09", PARTS), ("26.06", STEP)),
     ("Qwen3_30B_a3B", "B300", "8"): (("25.09", PARTS), ("26.06", STEP)),
-    ("Qwen3_30B_a3B", "B200", "8"): (("25.09", Recipe("alltoall", graph="parts")), ("26.02.01", PARTS)),
+    ("Qwen3_30B_a3B", "B200", "8"): (("25.09", Recipe("alltoall", graph="parts")), ("26.02.01", PARTS), ("26.08", STEP)),
     ("Qwen3_30B_a3B", "H100", "8"): (("25.09", Recipe("alltoall", True)), ("26.04", PLAIN)),
     ("Qwen3_235B_a22B", "GB300", "8"): (("25.09", PARTS), ("26.06", STEP)),
     ("Qwen3_235B_a22B", "GB200", "8"): (("25.09", PARTS), ("26.06", STEP)),
-    ("Qwen3_235B_a22B", "B300", "8"): (("25.09", Recipe("alltoall", True)), ("26.04", ALL_TO_ALL), ("26.04.01", PLAIN)),
-    ("Qwen3_235B_a22B", "B200", "8"): (("25.09", Recipe("alltoall", True)), ("26.02", ALL_TO_ALL)),
+    ("Qwen3_235B_a22B", "B300", "8"): (("25.09", Recipe("alltoall", True)), ("26.04", ALL_TO_ALL), ("26.04.01", PLAIN), ("26.08", STEP)),
+    ("Qwen3_235B_a22B", "B200", "8"): (("25.09", Recipe("alltoall", True)), ("26.02", ALL_TO_ALL), ("26.08", STEP)),
     ("Qwen3_235B_a22B", "H100", "8"): (("25.09", Recipe("alltoall", True)),),
     ("Kimi_K2", "GB300", "8"): (("25.09", Recipe("hybridep", False, UP)),),
     ("Kimi_K2", "GB200", "8"): (("25.09", Recipe("hybridep", False, UP, "parts")),),
@@ -91,7 +93,8 @@ def options(found: Recipe, dropped: bool, ep: int, interleaved: bool) -> dict[st
     if found.again:
         out |= {"recompute_granularity": "selective", "recompute_modules": found.again}
     if found.graph == "step":
-        out |= {"use_transformer_engine_op_fuser": True, "fp8_dot_product_attention": found.eight}
+        out |= {"use_transformer_engine_op_fuser": True, "moe_paged_stash": True}
+        out |= {"fp8_dot_product_attention": found.eight, "fp8_output_proj": found.head}
     if dropped:
         out |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
     return out
