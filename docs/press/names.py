@@ -54,6 +54,12 @@ def room(name: str, number: int = 0) -> str:
     return picture(drawn.what, drawn.caption, paper=drawn.paper)
 
 
+def drawing(name: str, number: int = 0) -> str:
+    """Return a drawing that the report of the built-in walk has in a room, as SVG alone."""
+    what = _rooms()[name][number].what
+    return svg(what) if isinstance(what, Chart) else what
+
+
 def picture(what: str | Chart, caption: str, *, paper: bool = False) -> str:
     """Return a drawing or a chart as a figure of the page, on one line, as Markdown takes it; ``paper``: it is drawn on white."""
     chart = paper or isinstance(what, Chart)
