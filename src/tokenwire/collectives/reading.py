@@ -162,7 +162,7 @@ def rows(facts: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
         ("time", format_seconds(facts["seconds"])),
         ("  never below", format_seconds(facts["bound_seconds"]) + beyond),
         ("sent by a rank, at most" if uneven else "sent by a rank", f"{format_bytes(facts['sent_bytes_per_rank'])} ({format_count(facts['sent_bytes_per_rank'])} B)"),
-        ("steps", f"{facts['steps']:,}, each in {facts['chunks']:,} pieces"),
+        ("steps", f"{facts['steps']:,}, each in {facts['chunks']:,} piece{'s' * (facts['chunks'] != 1)}"),
         ("algbw = S/t", format_memory_rate(facts["algbw_bytes_per_s"])),
         ("busbw, as nccl-tests", format_memory_rate(facts["busbw_bytes_per_s"])),
         ("link", f"{format_memory_rate(facts['link_bytes_per_s'])} = {format_rate(facts['link_bytes_per_s'])}{ports_text}"),
