@@ -143,6 +143,14 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Adapters:
+    """Low-rank adapters (LoRA) of ``rank`` numbers beside the products that ``modules`` names, which alone are trained."""
+
+    rank: int
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A whole model: sizes only. ``layers`` has one entry a layer, in order; equal entries are the same object."""
 
@@ -167,6 +175,7 @@ class Architecture:
     # Layers of each such module; none: one like the model's last (Nemotron 3: attention, then experts).
     mtp_block: tuple[Layer, ...] = ()
     rope_theta: float = 10_000.0
+    adapters: Adapters | None = None
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:
@@ -189,7 +198,7 @@ class Tensor:
 
     ``layer`` is the index of its layer, or None for embedding, final norm and head. ``part`` is one of ``embedding``,
     ``position``, ``mixer``, ``feed_forward``, ``router``, ``experts``, ``shared_experts``, ``norm``, ``final_norm``,
-    ``head``, ``mtp``. Weights have shape (outputs, inputs), as torch's Linear keeps them; ``split_dim`` is the
+    ``head``, ``mtp``, ``adapter``. Weights have shape (outputs, inputs), as torch's Linear keeps them; ``split_dim`` is the
     dimension that is cut, None where the tensor is replicated. Experts have a leading dimension of E, cut by expert
     parallelism.
     """

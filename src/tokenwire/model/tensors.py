@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
+from tokenwire.model.adapters import adapter_tensors
 from tokenwire.model.architecture import (
     Architecture,
     Attention,
@@ -100,7 +101,7 @@ def _next_token_layer(arch: Architecture, index: int, layout: Layout) -> Iterato
 def layer_tensors(
     arch: Architecture, layer: Layer, index: int, layout: Layout = "separate"
 ) -> Iterator[Tensor]:
-    """Yield the tensors of one layer: first norm, mixer, the other norms, feed-forward."""
+    """Yield the tensors of one layer: first norm, mixer, the other norms, feed-forward, adapters."""
     names = _NORM_NAMES.get(layer.norms) or tuple(f"norm_{i}" for i in range(layer.norms))
     norms = [
         list(_norm(f"layers.{index}.{name}", "norm", arch.hidden_size, arch.norm, index)) for name in names
@@ -116,6 +117,13 @@ def layer_tensors(
     elif layer.feed_forward is not None:
         prefix = f"layers.{index}.feed_forward"
         yield from _feed_forward(arch, layer.feed_forward, prefix, "feed_forward", index, layout)
+    if arch.adapters is not None:
+        yield from adapter_tensors(arch.hidden_size, layer, index, arch.adapters)
+
+
+def trains(arch: Architecture, tensor: Tensor) -> bool:
+    """Return whether a tensor is trained: beside adapters, only they are."""
+    return arch.adapters is None or tensor.part == "adapter"
 
 
 def _norm(name: str, part: str, size: int, norm: Norm, layer: int | None) -> Iterator[Tensor]:

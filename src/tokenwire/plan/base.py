@@ -6,7 +6,7 @@ the framework's own name and default. ``dp`` is not an option: it follows from t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokenwire.config import Positive, Section
@@ -44,6 +44,10 @@ class PlanConfig(Section):
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan for ``gpus`` ranks. Raises ``InputError`` for a rule that is broken."""
         raise NotImplementedError
+
+    def trained(self, arch: Architecture) -> Architecture:
+        """Return the model as the plan trains it: with the modules of multi-token prediction and the adapters that it has."""
+        return replace(arch, mtp_layers=0) if arch.mtp_layers else arch
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return how data parallelism cuts what a rank holds (``expert``: of the experts' tensors); default: not."""

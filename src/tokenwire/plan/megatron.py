@@ -9,11 +9,13 @@ are also read by their long names (``tensor_model_parallel_size`` ...).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
+from tokenwire.model.architecture import Adapters
 from tokenwire.plan.base import PlanConfig, Sharding
 from tokenwire.units import ITEM_BYTES
 
@@ -126,6 +128,10 @@ class MegatronPlan(PlanConfig):
     mtp_use_repeated_layer: bool = False
     keep_mtp_spec_in_bf16: bool = False
 
+    # Low-rank adapters (Megatron-Bridge, LoRA: dim and target_modules); the model's own weights are frozen
+    lora_dim: Positive | None = None
+    lora_target_modules: tuple[str, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+
     # The training script (Megatron-LM)
     create_attention_mask_in_dataloader: bool = True
     tp_comm_overlap: bool = False
@@ -151,6 +157,17 @@ class MegatronPlan(PlanConfig):
         1
         """
         return min(self.mtp_num_layers or 0, 1) if self.mtp_use_repeated_layer else self.mtp_num_layers or 0
+
+    @property
+    def adapters(self) -> Adapters | None:
+        """Return the adapters that are trained, None where the model itself is."""
+        return None if self.lora_dim is None else Adapters(self.lora_dim, self.lora_target_modules)
+
+    def trained(self, arch: Architecture) -> Architecture:
+        """Return the model as the plan trains it."""
+        modules, adapters = self.mtp_modules, self.adapters
+        same = arch.mtp_layers == modules and arch.adapters == adapters
+        return arch if same else replace(arch, mtp_layers=modules, adapters=adapters)
 
     def cp_comm_of(self, layer: int) -> CpCommType:
         """Return how attention of a layer passes the sequence on: ``cp_comm_type``, which may be a list by layer.

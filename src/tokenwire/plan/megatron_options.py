@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tokenwire.model.adapters import MODULES as ADAPTED
 from tokenwire.model.architecture import (
     Architecture,
     Attention,
     DeltaNet,
     Experts,
+    FeedForward,
     LatentAttention,
     StateSpace,
 )
@@ -32,6 +34,7 @@ def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Bro
     yield from _optimizer(c)
     yield from _recomputation(choice, c, arch)
     yield from _next_tokens(c, arch)
+    yield from _adapters(c, arch)
     yield from _positions(choice, arch)
     if c.cp > 1:
         yield from _context(c, arch)
@@ -98,6 +101,29 @@ def _next_tokens(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
         yield Broken("plan", "recompute_num_layers", "must be 1 with multi-token prediction")
     if arch.positions in ("learned", "sinusoidal"):
         yield Broken("plan", "mtp_num_layers", "multi-token prediction goes with rotary positions or none", values=(None,))
+
+
+def _adapters(c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.lora_dim is None:
+        if c.lora_target_modules != MegatronPlan.model_fields["lora_target_modules"].default:
+            yield Broken("plan", "lora_target_modules", "needs lora_dim")
+        return
+    named = c.lora_target_modules
+    unknown = next((name for name in named if name not in ADAPTED), "")
+    if unknown:
+        known = tuple(name for name in named if name in ADAPTED) or ("linear_qkv",)
+        yield Broken("plan", "lora_target_modules", f"{unknown} is none of {', '.join(ADAPTED)}", values=(known,))
+    elif "linear_qkv" not in named:
+        # Else the backward ends within the first layer.
+        yield Broken("plan", "lora_target_modules", "adapters are predicted with linear_qkv among them only", values=(("linear_qkv", *named),))
+    if c.lora_dim % c.tp:
+        yield Broken("plan", "lora_dim", f"must be a multiple of tp = {c.tp}", values=(c.lora_dim // c.tp * c.tp or c.tp,))
+    plain = all(isinstance(layer.mixer, Attention) and isinstance(layer.feed_forward, FeedForward) for layer in arch.kinds)
+    if not plain:
+        yield Broken("plan", "lora_dim", "adapters are predicted in layers of attention and a dense feed-forward part only", values=(None,))
+    for key in ("tp_comm_overlap", "mtp_num_layers"):
+        if getattr(c, key):
+            yield Broken("plan", key, "does not go with adapters here")
 
 
 def _positions(choice: Choice, arch: Architecture) -> Iterator[Broken]:

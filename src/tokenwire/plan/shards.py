@@ -7,12 +7,11 @@ framework does it (``PlanConfig.sharding``).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Tensor
-from tokenwire.model.tensors import tensors
+from tokenwire.model.tensors import tensors, trains
 from tokenwire.plan.plan import Plan
 from tokenwire.units import ITEM_BYTES
 
@@ -36,8 +35,8 @@ def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
         raise InputError(f"rank {rank}", rule=f"the plan has ranks 0 to {plan.world - 1:,}",
                          nearest=str(min(max(rank, 0), plan.world - 1)))  # fmt: skip
     # Layers of multi-token prediction are trained where the plan asks for them.
-    trained = replace(arch, mtp_layers=getattr(plan.config, "mtp_modules", 0))
-    rows = [_row(tensor, plan, rank) for tensor in tensors(trained, "megatron") if _on_stage(tensor, arch, plan, rank)]
+    trained = plan.config.trained(arch)
+    rows = [_row(tensor, plan, rank, trains(trained, tensor)) for tensor in tensors(trained, "megatron") if _on_stage(tensor, arch, plan, rank)]
     columns = {"tensor": pl.String, "layer": pl.Int64, "part": pl.String, "shape": pl.String, "held": pl.String,
                "slices": pl.String, "elements": pl.Int64, "weight_bytes": pl.Int64, "gradient_bytes": pl.Int64,
                "optimizer_bytes": pl.Int64}  # fmt: skip
@@ -57,7 +56,7 @@ def _on_stage(tensor: Tensor, arch: Architecture, plan: Plan, rank: int) -> bool
     return stage.has_embedding or stage.has_next_tokens or tied_copy
 
 
-def _row(tensor: Tensor, plan: Plan, rank: int) -> tuple[object, ...]:
+def _row(tensor: Tensor, plan: Plan, rank: int, trained: bool) -> tuple[object, ...]:
     shape = list(tensor.shape)
     if tensor.split == "vocabulary":
         shape[0] = plan.vocabulary_size
@@ -81,8 +80,8 @@ def _row(tensor: Tensor, plan: Plan, rank: int) -> tuple[object, ...]:
     return (
         tensor.name, tensor.layer, tensor.part, _shape(shape), _shape(held),
         ", ".join(f"{start}:{start + length}" for start, length in zip(starts, held, strict=True)), elements,
-        round(elements * weight / cut.weights), round(elements * cut.gradient_bytes / cut.gradients),
-        round(elements * state / cut.optimizer),
+        round(elements * weight / cut.weights), trained * round(elements * cut.gradient_bytes / cut.gradients),
+        trained * round(elements * state / cut.optimizer),
     )  # fmt: skip
 
 

@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tokenwire.model.architecture import Architecture, Layer
+from tokenwire.model.adapters import beside
+from tokenwire.model.architecture import Adapters, Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
 from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.attention_speed import Shape, attention_speed
 from tokenwire.timeline.efficiency import How, grouped_share, matmul_share
 from tokenwire.timeline.operators import (
+    ADAPTER,
     Operator,
     Shapes,
+    adapter_operators,
     embedding_operators,
     head_operators,
     layer_operators,
@@ -31,7 +34,7 @@ from tokenwire.timeline.operators import (
 from tokenwire.timeline.recompute import Again, again, repeated
 
 AttentionKind = Literal["flash", "unfused"]
-WIDE = ("output layer", "router")
+WIDE = ("output layer", "router", *ADAPTER)
 """Products that stay in 16 bits where the others have 8: Megatron-LM, megatron/core/fp8_utils.py (layers' linears alone, and the output
 where MXFP8 is asked for it: is_mxfp8_output_proj_active); torchtitan's Float8 leaves the output out
 (torchtitan/components/quantization/float8.py, filter_fqns)."""
@@ -149,7 +152,7 @@ def chunk_work(
     shapes = shapes_of(arch, plan, attention)
     own = _work(
         tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes, gpu,
-        numbers_of(plan),
+        numbers_of(plan), adapters=getattr(plan.config, "adapters", None),
     )  # fmt: skip
     further = getattr(plan.config, "mtp_num_layers", None) or 0
     if not further or not last or not (stage.has_next_tokens or stage.has_head):
@@ -179,21 +182,29 @@ def numbers_of(plan: Plan) -> Numbers:
 @lru_cache(maxsize=1024)
 def _work(
     kinds: tuple[tuple[tuple[Layer, Again], int], ...], ends: tuple[bool, bool], vocabulary: int, fused: bool, z: Shapes,
-    gpu: Accelerator, numbers: Numbers, further: int = 0,
+    gpu: Accelerator, numbers: Numbers, further: int = 0, adapters: Adapters | None = None,
 ) -> Work:  # fmt: skip
     """Return the work of layers of these kinds; virtual stages that are alike (most of them) share it.
 
     With ``further`` they are those of so many modules of multi-token prediction, which embed, and have head and loss, each for itself.
+    Beside ``adapters`` weights are frozen: no gradient of one is computed.
     """
     out, times = Work(), further or 1
+
+    def add(operators: tuple[Operator, ...], count: int, redo: Again | None = None, layer: Layer | None = None) -> None:
+        frozen = adapters is not None
+        _add(out, tuple(o for o in operators if not (frozen and o.phase == "weight")), gpu, numbers, count, redo, layer)
+
     for (layer, redo), count in kinds:
-        _add(out, layer_operators(layer, z), gpu, numbers, count, redo, layer)
+        add(layer_operators(layer, z), count, redo, layer)
+        if adapters is not None:
+            _add(out, adapter_operators(layer, z, adapters), gpu, numbers, count, redo, layer)
     if ends[0]:
-        _add(out, embedding_operators(vocabulary, z), gpu, numbers, times)
+        add(embedding_operators(vocabulary, z), times)
     if ends[0] and further:
-        _add(out, next_token_operators(z), gpu, numbers, times)
+        add(next_token_operators(z), times)
     if ends[1]:
-        _add(out, head_operators(vocabulary, z, fused), gpu, numbers, times)
+        add(head_operators(vocabulary, z, fused), times)
     return out
 
 
@@ -225,7 +236,7 @@ class Held:
 
 
 def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
-    """Return the parameters of a rank of the stage, cut by tensor and expert parallelism.
+    """Return the parameters of a rank of the stage that are trained, cut by tensor and expert parallelism.
 
     >>> from tokenwire.model import preset
     >>> from tokenwire.plan import TrainingConfig, read_plan, resolve
@@ -234,6 +245,9 @@ def held(arch: Architecture, plan: Plan, stage: Stage) -> Held:
     >>> held(llama, plan, plan.stages[0]).dense
     4015263744
     """
+    if (adapters := getattr(plan.config, "adapters", None)) is not None:
+        each = Counter(arch.layers[i] for i in stage.layers)
+        return Held(sum(n * one.elements for layer, n in each.items() for one in beside(arch.hidden_size, layer, adapters)) // plan.tp, 0)
     modules = getattr(plan.config, "mtp_modules", 0) if stage.has_next_tokens else 0
     h = arch.hidden_size
     dense, experts = modules * (2 * h * h // plan.tp + 3 * h), 0

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from tokenwire.model.adapters import beside
 from tokenwire.model.architecture import (
+    Adapters,
     Attention,
     DeltaNet,
     Experts,
@@ -145,6 +147,26 @@ def embedding_operators(vocabulary: int, z: Shapes) -> tuple[Operator, ...]:
         Operator("embedding", "embedding", "memory", "forward", 0, 2 * rows * z.item),
         Operator("embedding", "embedding", "memory", "weight", 0, 2 * rows * z.item + 12 * table, kernels=3),
     )
+
+
+ADAPTER = ("adapter in", "adapter out")
+"""The two products of an adapter, which stay in 16 bits: torch's own, not Transformer Engine's."""
+
+
+@lru_cache(maxsize=64)
+def adapter_operators(layer: Layer, z: Shapes, adapters: Adapters) -> tuple[Operator, ...]:
+    """Return the operators of a layer's adapters: two products each, their result scaled, and added.
+
+    NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/lora_layers.py and utils.py (ParallelLinearAdapter.forward).
+    """
+    out: list[Operator] = []
+    for one in beside(z.hidden, layer, adapters):
+        _, inputs, outputs, column = one.product
+        part = "attention" if one.product.module in ("linear_qkv", "linear_proj") else "feed_forward"
+        out += product(ADAPTER[0], part, z.tokens, inputs if column else inputs // z.tp, one.rank // z.tp if column else one.rank, z.item)
+        out += product(ADAPTER[1], part, z.tokens, one.rank, outputs // z.tp, z.item)
+        out += _moved("adapter scaled and added", part, z.tokens * outputs / z.tp * z.item, 5, 2)
+    return tuple(out)
 
 
 def next_token_operators(z: Shapes) -> tuple[Operator, ...]:

@@ -112,6 +112,8 @@ def placeholders(frame: Frame, stage: Stage) -> Iterator[Part]:
     """
     if frame.dialect != "megatron" or not (frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders):
         return
+    if frame.arch.adapters is not None:
+        return  # frozen weights have no gradients, and adapters' products are not Transformer Engine's
     shapes: dict[tuple[int, ...], int] = {}
     layers = frozenset(stage.layers)
     if frame.software.transformer_impl == "transformer_engine":

@@ -85,6 +85,7 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     whole = frame.tokens * arch.hidden_size * e
     formula, size = ("T·h·e+T'·h·e", whole + frame.residual) if plan.sequence_parallel else ("T·h·e", whole)
     yield frame.part("head", "gradient of the head's input", formula, size, moments=("head",), source=LAYERS)
-    if not (frame.dialect == "megatron" and frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders):
+    fused = frame.dialect == "megatron" and frame.software.gradient_accumulation_fusion and frame.software.keeps_placeholders
+    if not fused and frame.arch.adapters is None:
         yield frame.part("head", "gradient of the head's weight, before it is added", "V'/t·h·e", plan.vocabulary_size // plan.tp * arch.hidden_size * e,
                          moments=("head",), source=LAYERS)  # fmt: skip

@@ -20,6 +20,7 @@ from tokenwire.model.architecture import (
     Layer,
     StateSpace,
 )
+from tokenwire.timeline.memory.adapters import kept_beside_frozen
 from tokenwire.timeline.memory.experts import experts
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.saved import Saved, product_input, saved
@@ -48,6 +49,10 @@ def layer_activations(frame: Frame, layer: Layer) -> LayerActivations:
 
 def everything(frame: Frame, layer: Layer) -> Iterator[Saved]:
     """Yield what a layer keeps where nothing is recomputed."""
+    return kept_beside_frozen(frame, layer, _everything(frame, layer))
+
+
+def _everything(frame: Frame, layer: Layer) -> Iterator[Saved]:
     if layer.mixer is not None:
         yield from norm(frame, "input norm")
         yield from _mixer(frame, layer)

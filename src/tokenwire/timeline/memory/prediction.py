@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenwire.figures import Figure
@@ -107,9 +107,7 @@ def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> 
     >>> [round(memory(arch, plan).stages[0].of(kind) / 2**20) for kind in ("weights", "gradients", "optimizer")]
     [120, 120, 718]
     """
-    # Layers of multi-token prediction are there where the plan trains them.
-    further = getattr(plan.config, "mtp_modules", 0)
-    frame = Frame(arch if arch.mtp_layers == further else replace(arch, mtp_layers=further), plan, software or Software())
+    frame = Frame(plan.config.trained(arch), plan, software or Software())
     return Memory(tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages), frame.software)
 
 

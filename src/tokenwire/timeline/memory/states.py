@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Experts, Tensor
-from tokenwire.model.tensors import tensors
+from tokenwire.model.tensors import tensors, trains
 from tokenwire.plan import Stage
 from tokenwire.plan.base import Sharding
 from tokenwire.timeline.memory.adam import on_device, state_bytes
@@ -29,6 +29,10 @@ SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandar
 
 PRODUCTS = ("mixer", "feed_forward", "shared_experts", "experts", "mtp")
 """Parts whose matrices multiply activations inside layers: those that run in fp8, and that Muon updates."""
+
+
+FROZEN = "frozen"
+"""What is held and not trained: it has weights alone."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
     """Return what a rank of a stage holds, the dense parameters and those of its experts."""
     layers = frozenset(stage.layers)
     here = [tensor for tensor in tensors(frame.arch, "megatron") if (tensor.layer in layers or _beside_layers(frame, tensor, stage))]
-    parts = (("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
+    frozen = [x for x in here if not trains(frame.arch, x)]
+    here = [x for x in here if trains(frame.arch, x)]
+    parts = ((FROZEN, frozen), ("dense", [x for x in here if x.part != "experts"]), ("experts", [x for x in here if x.part == "experts"]))
     further = {"dense": (*other_heads(frame, stage), *encoder_elements(frame, stage))}
     return tuple(_held(frame, name, some, further.get(name, ())) for name, some in parts if some)
 
@@ -124,6 +130,9 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     cut = megatron_fsdp(frame, expert=part.name == "experts") or plan.config.sharding(plan, expert=part.name == "experts")
     sharded = frame.option("use_distributed_optimizer", False)
     gradient = int(cut.gradient_bytes)
+    if part.name == FROZEN:
+        yield from _frozen(frame, part)
+        return
     P, N = part.total, cut.optimizer
     more = {"P": P, "N": N}
     expandable = frame.software.expandable_segments
@@ -131,8 +140,7 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     def each(size: int) -> int:
         return sum(rounded(elements * size) for elements in part.elements)
 
-    # Parameters gathered in fp8 are kept in it, on Hopper with their transpose (TransformerEngine, pytorch/tensor/float8_tensor.py).
-    copies = 1 + (frame.software.facts.capability == 9)
+    copies = _copies_in_fp8(frame)
     if frame.fp8 and frame.option("fp8_param_gather"):
         size = (frame.item * (P - part.products) + copies * part.products) // cut.weights
         yield _state(frame, "weights", f"weights, {part.name}, products in fp8", f"{frame.item}·(P-n)+{copies}·n", size, {**more, "n": part.products})
@@ -140,8 +148,7 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
         weights = counted(P * frame.item // cut.weights, expandable=expandable) if sharded else each(frame.item)
         yield _state(frame, "weights", f"weights, {part.name}", _over(f"{frame.item}·P", cut.weights), weights, more)
         if frame.fp8:
-            yield frame.part("weights", f"fp8 copies of weights, {part.name}", f"{copies}·n", copies * part.products, more={"n": part.products},
-                             source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py, get_weight_workspace")  # fmt: skip
+            yield _cast(frame, part, copies)
     buffer = counted(P * gradient // cut.gradients, expandable=expandable)
     yield _state(frame, "gradients", f"gradients, {part.name}", _over(f"{gradient}·P", cut.gradients), buffer, more)
     state = state_bytes(training, frame.software)
@@ -155,6 +162,28 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     if training.precision != "fp32" and gradient != 4 and not other:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
+
+
+def _copies_in_fp8(frame: Frame) -> int:
+    # What is kept in fp8 is kept with its transpose on Hopper (TransformerEngine, pytorch/tensor/float8_tensor.py).
+    return 1 + (frame.software.facts.capability == 9)
+
+
+def _cast(frame: Frame, part: Held, copies: int) -> Part:
+    return frame.part("weights", f"fp8 copies of weights, {part.name}", f"{copies}·n", copies * part.products, more={"n": part.products},
+                      source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py, get_weight_workspace")  # fmt: skip
+
+
+def _frozen(frame: Frame, part: Held) -> Iterator[Part]:
+    # Tensor by tensor: buffers hold what is trained (distributed_data_parallel.py, requires_grad).
+    more, copies = {"P": part.total, "n": part.products}, _copies_in_fp8(frame)
+    if frame.fp8 and frame.option("fp8_param_gather"):
+        size = frame.item * (part.total - part.products) + copies * part.products
+        yield _state(frame, "weights", "weights, frozen, products in fp8", f"{frame.item}·(P-n)+{copies}·n", size, more)
+        return
+    yield _state(frame, "weights", "weights, frozen", f"{frame.item}·P", sum(rounded(n * frame.item) for n in part.elements), more)
+    if frame.fp8:
+        yield _cast(frame, part, copies)
 
 
 def _muon(frame: Frame, part: Held) -> Part:

@@ -1,6 +1,6 @@
 """Megatron-Core: what each rank of a stage says in one optimizer step.
 
-Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``,
+Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``, ``adapters``,
 ``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``low_precision`` and ``amax`` for fp8,
 ``small`` for the messages of a few bytes that tables forget.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.step.dialects.megatron import (
+    adapters,
     amax,
     context_parallel,
     experts,
@@ -25,7 +26,7 @@ from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import PHASES, Operation
 
 _MECHANISMS = (
-    small.data, tensor_parallel.operations, next_tokens.operations, context_parallel.operations, experts.operations, pipeline.operations,
+    small.data, tensor_parallel.operations, adapters.operations, next_tokens.operations, context_parallel.operations, experts.operations, pipeline.operations,
     amax.operations, gradients.operations, small.optimizer, small.loss,
 )  # fmt: skip
 

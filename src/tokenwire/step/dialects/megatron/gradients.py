@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Experts, LatentAttention, Layer, Tensor
-from tokenwire.model.tensors import tensors
+from tokenwire.model.tensors import tensors, trains
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.buckets import Length, buckets, default_bucket_size, joined
 from tokenwire.step.dialects.megatron.low_precision import in_fp8, kept_in_fp8
@@ -67,7 +67,7 @@ def pieces(z: Sizes, stage: Stage, chunk: int) -> Iterator[Piece]:
         yield from (_of_layer(z, index) for index in range(own, own + z.config.mtp_modules))
     if last:
         yield Piece(tuple((tensor, local_elements(z, tensor), False) for tensor in after if tensor.part == "head"))
-        if shared and z.arch.tied_embeddings:
+        if shared and z.arch.tied_embeddings and before:
             # Beside a layer of multi-token prediction the copy is its embedding, and the head has memory that goes unused.
             yield Piece(((before[0], local_elements(z, before[0]), not further),))
 
@@ -104,6 +104,8 @@ def _parts(z: Sizes) -> tuple[dict[int, list[Tensor]], list[Tensor], list[Tensor
     by_layer: dict[int, list[Tensor]] = {}
     before, after = [], []
     for tensor in tensors(replace(z.arch, layers=z.arch.layers[: z.own], mtp_layers=z.config.mtp_modules), "megatron"):
+        if not trains(z.arch, tensor):
+            continue
         if tensor.layer is not None:
             by_layer.setdefault(tensor.layer, []).append(tensor)
         elif tensor.part in ("final_norm", "head"):
@@ -261,7 +263,7 @@ def _layers_of(z: Sizes, index: int) -> tuple[Layer, ...]:
 
 def _tied_embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
     copies = z.plan.embedding_stages
-    if stage.index not in copies:
+    if stage.index not in copies or z.arch.adapters is not None:
         return
     rows = z.plan.vocabulary_size // z.plan.tp
     yield z.row(

@@ -30,7 +30,7 @@ def with_their_layers(arch: Architecture, plan: Plan) -> tuple[Architecture, tup
     assert isinstance(plan.config, MegatronPlan)
     count = plan.config.mtp_num_layers or 0
     if not count:
-        return arch, plan.stages
+        return plan.config.trained(arch), plan.stages
     block = arch.next_token_block
     longer = replace(arch, layers=arch.layers + block * count, mtp_layers=0, mtp_block=block)
     further = tuple(range(len(arch.layers), len(longer.layers)))

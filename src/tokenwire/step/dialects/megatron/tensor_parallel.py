@@ -48,7 +48,7 @@ def embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
         why="each rank has rows for a part of the vocabulary and zeros for the rest; the sum is the embedding"
         + (", and each rank keeps its part of the sequence" if scattered else ""),
     )  # fmt: skip
-    if sequence:
+    if sequence and z.arch.adapters is None:
         name = "_ReduceScatterToSequenceParallelRegion" if scattered else "_ScatterToSequenceParallelRegion"
         yield z.row(
             stage.index, "all_gather", "tp", "backward", m, z.activation, "embedding gradient", formula=_FULL,
@@ -62,8 +62,11 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
         counts = Counter(name for index in layers for name in blocks_of(z.arch.layers[index]))
         again = recomputed_blocks(z, stage, layers)
         for name, blocks in counts.items():
-            said = _latent if name == "latent attention" else _block
-            yield from said(z, stage, name, blocks, again.get(name, 0), low)
+            if name == "latent attention":
+                yield from _latent(z, stage, name, blocks, again.get(name, 0), low)
+                continue
+            graded = blocks - (name == "attention" and 0 in layers and nothing_below(z))
+            yield from _block(z, stage, name, blocks, graded, again.get(name, 0), low)
     kept = checkpoints(z, stage)
     if z.config.distribute_saved_activations:
         yield z.row(
@@ -71,6 +74,11 @@ def _blocks(z: Sizes, stage: Stage) -> Iterator[Operation]:
             formula=_FULL, parallelism="tp", source=f"{_RANDOM} CheckpointFunction.backward",
             why="each rank kept a part of the input of the layers that are run again", layers=kept,
         )  # fmt: skip
+
+
+def nothing_below(z: Sizes) -> bool:
+    """Return whether the first layer's input needs no gradient: the embedding is frozen, and nothing has it recomputed from an input."""
+    return z.arch.adapters is not None and z.config.recompute_granularity != "full"
 
 
 def blocks_of(layer: object) -> list[str]:
@@ -87,7 +95,8 @@ def blocks_of(layer: object) -> list[str]:
     return out
 
 
-def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: bool) -> Iterator[Operation]:
+def _block(z: Sizes, stage: Stage, name: str, layers: int, graded: int, again: int, low: bool) -> Iterator[Operation]:
+    # ``graded`` of the layers need the gradient of their input.
     m, i = z.plan.micro_batches, stage.index
 
     def row(op: Op, phase: Phase, times: int, what: str, source: str, why: str) -> Operation:
@@ -105,7 +114,7 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: bool
     if not z.sequence_parallel:
         yield row("all_reduce", "forward", layers, "output", _ROW,
                   "each rank has a partial sum of the row-parallel product; every rank needs the whole")  # fmt: skip
-        yield row("all_reduce", "backward", layers, "input gradient", f"{_LINEAR}.backward",
+        yield row("all_reduce", "backward", graded, "input gradient", f"{_LINEAR}.backward",
                   "each rank's columns give a part of the gradient of the input")  # fmt: skip
         yield row("all_reduce", "backward", again, "output again", recompute, runs_again)
         return
@@ -115,9 +124,10 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: bool
               "partial sums are added, and each rank keeps its part of the sequence")  # fmt: skip
     yield from gather("backward", layers, "output gradient", f"{_MAPPINGS} _ReduceScatterToSequenceParallelRegion.backward",
                       "the mirror of the reduce_scatter of the forward", "both")  # fmt: skip
-    yield from gather("backward", layers, "input again", f"{_LINEAR}.backward",
-                      "only a part of the input was kept; the weight gradient needs all of it", "columns")  # fmt: skip
-    yield row("reduce_scatter", "backward", layers, "input gradient", f"{_LINEAR}.backward",
+    if z.arch.adapters is None:
+        yield from gather("backward", layers, "input again", f"{_LINEAR}.backward",
+                          "only a part of the input was kept; the weight gradient needs all of it", "columns")  # fmt: skip
+    yield row("reduce_scatter", "backward", graded, "input gradient", f"{_LINEAR}.backward",
               "the mirror of the all_gather of the forward")  # fmt: skip
     yield from gather("backward", again, "input, recomputed", recompute, runs_again, "rows")
     yield row("reduce_scatter", "backward", again, "output, recomputed", recompute, runs_again)
@@ -211,6 +221,8 @@ def _output_layer(z: Sizes, stage: Stage) -> Iterator[Operation]:
         ("reduce_scatter", "backward", "head input gradient", "backward", "the mirror of the all_gather"),
     )
     for op, phase, what, function, why in rows:
+        if what == "head input again" and z.arch.adapters is not None:
+            continue  # its weight is frozen
         yield z.row(i, op, "tp", phase, m, z.activation, what, formula=_FULL, parallelism="sp",
                     source=f"{_LINEAR}.{function}", why=why)  # fmt: skip
 
