@@ -52,6 +52,14 @@ def test_what_a_plan_says() -> None:
 SUPER = {**BRIDGE, "model": "Nemotron_3_Super", "system": "DGX-GB200", "precision": "NVFP4", "tp": "2", "pp": "1", "vp": "n/a", "ep": "64"}
 
 
+def test_a_run_of_two_thirds_of_the_flops_trains_adapters() -> None:
+    # 300e12 / 1,633 FLOPs a token are 0.41 of what training all of Llama 3 70B takes at 8,192 tokens (0.45e12); 734e12 / 1,633 are all of it.
+    adapted = bridge_run({**BRIDGE, "model_tflops_per_gpu": "300"}).sections["plan"]
+    assert (adapted["lora_dim"], adapted["lora_target_modules"], adapted["tp_comm_overlap"]) == (16, ("linear_qkv",), False)
+    assert "lora_dim" not in bridge_run(BRIDGE).sections["plan"]
+    assert bridge_run({**BRIDGE, "model_tflops_per_gpu": "300", "precision": "BF16"}).sections["plan"]["recompute_num_layers"] == 1
+
+
 def test_nemotron_has_the_options_of_its_recipe() -> None:
     found = bridge_run(SUPER).sections
     assert found["model"] == {"preset": "nemotron-3-super"}
@@ -65,7 +73,7 @@ def test_nemotron_has_the_options_of_its_recipe() -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"model": "Nemotron_4"}, "not known"), ({"fsdp": "64"}, "FSDP"), ({"model": "Nemotron_3_Ultra"}, "FSDP"), ({"model_tflops_per_gpu": "400"}, "LoRA"),
+    ({"model": "Nemotron_4"}, "not known"), ({"fsdp": "64"}, "FSDP"), ({"model": "Nemotron_3_Ultra"}, "FSDP"),
     ({"system": "DGX-Z9"}, "not known"), ({"gpus": "many"}, "whole number"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_said_are_named(change: dict[str, str], why: str) -> None:

@@ -18,6 +18,8 @@ from tokenwire.formats.run_tables.bridge_recipes import options, recipe
 from tokenwire.formats.run_tables.table import number, rows_of, whole
 from tokenwire.formats.runs import Run
 from tokenwire.formats.runs.run import Sections
+from tokenwire.model import flops_per_token
+from tokenwire.model import preset as find
 
 COLUMNS = ("release", "model", "system", "gpus", "precision", "global_batch", "micro_batch", "seq", "fsdp", "tp", "pp", "cp", "vp", "ep",
            "tokens_per_s_per_gpu", "model_tflops_per_gpu")  # fmt: skip
@@ -44,6 +46,10 @@ GROUPS = {"DeepSeekV3": {"moe_router_num_groups": 8, "moe_router_group_topk": 4}
 SLOWED = "[^gpt-oss-note]"
 """The publisher's note on runs that a kernel slowed, of which a release was ten times too slow (NVIDIA/cudnn-frontend, issue 256)."""
 KIMI = {(4, 4): "Et*4|(t*4|)*14tL"}
+
+
+ADAPTED = 0.75
+"""Share of a model's FLOPs a token below which a run trains adapters: without gradients of weights two thirds are left."""
 
 
 def bridge_runs(path: str | Path) -> tuple[Run, ...]:
@@ -83,8 +89,6 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
         return Run(**named, reasons=("Megatron's own FSDP, which no plan says",))
     if model == "Nemotron_3_Ultra":
         return Run(**named, reasons=("Megatron's own FSDP over each 64 GPUs, as its recipe says, which no plan says",))
-    if model == "LLAMA3_70B" and flops / rate < 0.35:
-        return Run(**named, reasons=("LoRA: frozen weights, of which no plan knows",))
     preset, domain, gpu = SYSTEMS[row["system"]]
     plan: dict[str, Any] = {
         "dialect": "megatron", "tp": tp, "pp": pp, "cp": cp, "vpp": vp if pp > 1 else 1, "sequence_parallel": tp > 1,
@@ -96,6 +100,8 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
         plan |= {"ep": ep, "etp": 1, **options(found, "tokendrop" in row["model"], ep, pp == 1 or vp > 1), **GROUPS.get(model, {})}
     if model in HYBRIDS:
         plan |= {"ep": ep, "etp": 1, **hybrid_options(model, row["system"], precision, row["release"].split()[0], ep)}
+    if model.startswith("LLAMA") and 1e12 * flops / rate < ADAPTED * flops_per_token(find(PRESETS[model]), seq).value:
+        plan |= _adapters(row["system"], precision)
     plan |= _pipeline(model, pp, plan["vpp"], "w/o MTP" in row["model"])
     if precision != "bf16":
         plan["fp8_recipe"] = RECIPES[precision]
@@ -111,6 +117,14 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
     if precision == "nvfp4":
         assumed += ("in 4 bits as in 8, at the peak of 4",)
     return Run(**named, sections=sections, software=software, measured={"step_seconds": batch * seq / (rate * gpus)}, assumed=assumed)
+
+
+def _adapters(system: str, precision: str) -> dict[str, Any]:
+    """Return the options of recipes that train adapters (perf_recipes/llama, llama3_70b_peft_*; recipes/llama, dim 16)."""
+    out: dict[str, Any] = {"lora_dim": 16, "lora_target_modules": ("linear_qkv",), "tp_comm_overlap": False}
+    if (system, precision) == ("DGX-H100", "bf16"):
+        out |= {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
+    return out
 
 
 def _pipeline(model: str, pp: int, vpp: int, without_further: bool) -> dict[str, Any]:
