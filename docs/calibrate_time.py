@@ -13,7 +13,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -27,6 +27,8 @@ BOUNDS = ((-45, 9), (-60, 9), (-30, 7), (0, 12))
 """Products and attention at most 1.3 times as fast as alone (the curve that they are held against is itself a guess), memory at most at
 its data sheet's rate, calls beside products at most 1.5 of their seconds."""
 Place = tuple[int, ...]
+UNFITTED: Place = (0, 0, 0, 4)
+"""The place of numbers that no run is known for: as fast as alone, and half of what is beside."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,11 @@ class Fitted:
     wanted: Wanted
     place: Place
     runs: list[Case]
-    left_out: list[float] = field(default_factory=list)
-    alone: list[float] = field(default_factory=list)
+    left_out: list[float]
+    alone: list[float]
     """The same where each run is left out by itself, and the same run of another release is not."""
+    grouped: dict[str, list[float]]
+    """The same where all runs of its release, model or machine are left out (``GROUPS``)."""
 
     @property
     def error(self) -> float:
@@ -132,22 +136,34 @@ def fold(case: Case) -> str:
 def fit(wanted: Wanted, all_cases: Sequence[Case]) -> Fitted:
     """Return a setting fitted to its runs, with the predictions of runs left out (at most 12 folds)."""
     runs = [case for case in all_cases if wanted.member(case)]
-    predictions, everyone = Predictions(runs, wanted.alike), range(len(runs))
-    sound = [i for i in everyone if not runs[i].slowed]
-    whole = predictions.best(sound, wanted.free, tuple(s if i in wanted.free else (0, 0, 0, 4)[i] for i, s in enumerate(START)))
+    predictions = Predictions(runs, wanted.alike)
+    sound = [i for i, case in enumerate(runs) if not case.slowed]
+    whole = predictions.best(sound, wanted.free, tuple(s if i in wanted.free else UNFITTED[i] for i, s in enumerate(START)))
     names = list(dict.fromkeys(fold(case) for case in runs))
-    folds: dict[int, list[int]] = {}
-    for i, case in enumerate(runs):
-        folds.setdefault(names.index(fold(case)) % 12, []).append(i)
-    out = Fitted(wanted, whole, runs, [0.0] * len(runs))
-    for i in everyone if len(runs) > 1 else ():
-        out.alone.append(predictions.of(i, predictions.best([j for j in sound if j != i], wanted.free, whole)))
-    for members in folds.values():
-        others = [i for i in sound if i not in members]
-        place = predictions.best(others, wanted.free, whole) if others else tuple(0 if i < 3 else 4 for i in range(4))
-        for i in members:
-            out.left_out[i] = predictions.of(i, place)
-    return out
+
+    def without(group: Callable[[int], object]) -> list[float]:
+        """Return the prediction of each run with numbers fitted to those of other groups; unfitted where there are none."""
+        out, places = [], dict[object, Place]()
+        for i in range(len(runs)):
+            if (mine := group(i)) not in places:
+                others = [j for j in sound if group(j) != mine]
+                places[mine] = predictions.best(others, wanted.free, whole) if others else UNFITTED
+            out.append(predictions.of(i, places[mine]))
+        return out
+
+    bridge = any(case.table == "Megatron-Bridge" for case in runs)
+    return Fitted(
+        wanted, whole, runs, without(lambda i: names.index(fold(runs[i])) % 12), without(lambda i: i),
+        {kind: without(lambda i, of=of: of(runs[i])) for kind, of in GROUPS.items()} if bridge else {},
+    )  # fmt: skip
+
+
+GROUPS: dict[str, Callable[[Case], object]] = {
+    "release": lambda case: case.run.software["release"],
+    "model": lambda case: case.run.sections["model"]["preset"],
+    "machine": lambda case: case.gpu.kind,
+}
+"""What of Megatron-Bridge's runs is left out as a whole, too."""
 
 
 NEWER = ("b300", "gb200", "gb300")
