@@ -69,7 +69,42 @@ def test_a_family_counts_as_hugging_face(family):
 
 def test_every_family_is_compared():
     # kimi_k2 is deepseek_v3 by another name, phi4 is phi3, llama4 is a wrapper of llama4_text.
-    assert set(known_families()) - set(HUGGINGFACE) <= {"kimi_k2", "phi4", "llama4"}
+    assert set(known_families()) - set(HUGGINGFACE) <= {"kimi_k2", "phi4", "llama4", "arctic", *(config["model_type"] for config, _ in REMOTE)}
+
+
+REMOTE = [
+    # internlm2-7b, Baichuan2-7B and 13B, chatglm3-6b: as their modeling code builds them from their config.json on huggingface.co.
+    ({"model_type": "internlm2", "vocab_size": 92544, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "bias": False}, 7_737_708_544),
+    ({"model_type": "baichuan", "vocab_size": 125696, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "max_position_embeddings": 4096}, 7_505_973_248),
+    ({"model_type": "baichuan", "vocab_size": 125696, "hidden_size": 5120, "intermediate_size": 13696, "num_hidden_layers": 40,
+      "num_attention_heads": 40, "model_max_length": 4096}, 13_896_668_160),
+    ({"model_type": "chatglm", "padded_vocab_size": 65024, "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28, "kv_channels": 128,
+      "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True}, 6_243_584_000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "total"), REMOTE)
+def test_families_whose_code_comes_with_their_weights(config, total):
+    assert parameters(from_huggingface(config)).total == total
+
+
+def test_arctic_by_hand():
+    # Snowflake 2024: "480B", of which 17B are active: 10B dense and two of 128 experts of 3.66B
+    count = parameters(
+        from_huggingface(
+            {"model_type": "arctic", "vocab_size": 32000, "hidden_size": 7168, "intermediate_size": 4864, "num_hidden_layers": 35,
+             "num_attention_heads": 56, "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 2,
+             "moe_layer_frequency": 1, "parallel_attn_mlp_res": True}
+        )
+    )  # fmt: skip
+    expert, dense, attention = 3 * 7168 * 4864, 3 * 7168**2, 2 * 7168**2 + 2 * 7168 * 1024
+    layer = 128 * expert + 128 * 7168 + dense + attention + 3 * 7168
+    assert count.total == 35 * layer + 2 * 32000 * 7168 + 7168
+    assert round(count.total / 1e9) == 479
+    assert round(35 * expert / 1e9, 2) == 3.66
+    assert round(count.active / 1e9) == 17
 
 
 def test_active_parameters_leave_the_idle_experts_out():

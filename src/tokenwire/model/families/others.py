@@ -1,4 +1,4 @@
-"""Families that are like none of the others in one thing each: Llama 4, MiniCPM 3, ERNIE 4.5 MoE, DBRX, XGLM."""
+"""Families that are like none of the others in one thing each: Llama 4, MiniCPM 3, ERNIE 4.5 MoE, DBRX, Hunyuan, XGLM."""
 
 from __future__ import annotations
 
@@ -83,6 +83,24 @@ def ernie_moe(fields: Fields) -> Architecture:
     made = {True: Layer(attention, experts), False: Layer(attention, dense)}
     layers = [made[(i + 1) % every == 0 and first <= i <= last] for i in range(count)]
     return decoder(fields, layers, vocabulary=103424, hidden=h, tied=True, head_bias=bias)
+
+
+@family("hunyuan_v1_moe")
+def hunyuan_moe(fields: Fields) -> Architecture:
+    """Hunyuan: norms of queries and keys, experts beside a shared one of the same width."""
+    h, bias = fields.size("hidden_size", default=4096), fields.flag("attention_bias", default=False)
+    attention = heads_of(
+        Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=None, qkv_bias=bias, output_bias=bias,
+        qk_norm="head",
+    )  # fmt: skip
+    wide = FeedForward(fields.size("intermediate_size", default=11008), gated=True, activation="silu")
+    experts = checked(fields, Experts(
+        fields.size("num_experts", "num_local_experts", default=1), fields.size("moe_topk", "num_experts_per_tok", default=1), wide.width,
+        shared=wide,
+    ))  # fmt: skip
+    return decoder(
+        fields, [Layer(attention, experts)] * fields.layers(default=32), vocabulary=290943, hidden=h
+    )
 
 
 @family("dbrx")
