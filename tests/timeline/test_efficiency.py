@@ -10,7 +10,7 @@ from tokenwire.fabric.gpus import known
 from tokenwire.timeline import accelerator, accelerator_of
 from tokenwire.timeline.compute import seconds
 from tokenwire.timeline.efficiency import attention_share, generic_share, grouped_share, matmul_share
-from tokenwire.timeline.operators import Operator
+from tokenwire.timeline.kernels import Operator
 
 SIZES = st.integers(1, 1 << 17)
 

@@ -6,7 +6,8 @@ import pytest
 
 from tokenwire.model import preset
 from tokenwire.model.architecture import Experts
-from tokenwire.timeline.operators import Operator, Shapes, layer_operators
+from tokenwire.timeline.kernels import Operator, Shapes
+from tokenwire.timeline.operators import layer_operators
 
 QWEN, OSS = preset("qwen3-30b-a3b").layers[0], preset("gpt-oss-120b").layers[0]
 Z = Shapes(tokens=4096, sequence=4096, micro_batch=1, hidden=2048, ep=8)

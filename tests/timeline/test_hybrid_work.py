@@ -9,7 +9,8 @@ from tests.step.test_megatron_hybrid import HYBRID, NARROW, TWICE
 from tokenwire.model.architecture import Layer, StateSpace
 from tokenwire.timeline.accelerator import accelerator
 from tokenwire.timeline.compute import chunk_work, held
-from tokenwire.timeline.operators import Shapes, layer_operators
+from tokenwire.timeline.kernels import Shapes
+from tokenwire.timeline.operators import layer_operators
 from tokenwire.timeline.state_space import moved_between_projections
 
 GPU = accelerator("H100")

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenwire.model import flops_per_token, preset
-from tokenwire.timeline.operators import Shapes, head_operators, layer_operators, product
+from tokenwire.timeline.kernels import Shapes, product
+from tokenwire.timeline.operators import head_operators, layer_operators
 
 
 def shapes(**more: object) -> Shapes:

@@ -4,7 +4,8 @@ import pytest
 
 from tokenwire.model import preset
 from tokenwire.plan import read_plan
-from tokenwire.timeline.operators import Shapes, layer_operators
+from tokenwire.timeline.kernels import Shapes
+from tokenwire.timeline.operators import layer_operators
 from tokenwire.timeline.recompute import Again, again, repeated
 
 GPT = preset("gpt2").layers[0]

@@ -21,10 +21,9 @@ from tokenwire.plan import Plan, Stage
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.attention_speed import Shape, attention_speed
 from tokenwire.timeline.efficiency import How, grouped_share, matmul_share
+from tokenwire.timeline.kernels import Operator, Shapes
 from tokenwire.timeline.operators import (
     ADAPTER,
-    Operator,
-    Shapes,
     adapter_operators,
     embedding_operators,
     head_operators,

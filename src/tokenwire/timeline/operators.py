@@ -9,11 +9,8 @@ Dao 2023, FlashAttention-2, section 3.1).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
 
 from tokenwire.model.adapters import beside
 from tokenwire.model.architecture import (
@@ -26,69 +23,10 @@ from tokenwire.model.architecture import (
     Layer,
     StateSpace,
 )
-from tokenwire.step.routing.laws import Router
 from tokenwire.timeline.attention_speed import seen
+from tokenwire.timeline.expert_operators import expert_operators, feed_forward
+from tokenwire.timeline.kernels import Operator, Shapes, grouped, moved_only, product
 from tokenwire.timeline.state_space import KERNELS, moved_between_projections
-
-Kind = Literal["matmul", "grouped", "attention", "memory"]
-Phase = Literal["forward", "input", "weight"]
-
-
-class Operator(NamedTuple):
-    """One kernel of one micro-batch: ``groups`` products of m x k by k x n, or bytes that are moved.
-
-    ``part`` is norm, attention, core, feed_forward, experts, embedding or head. Attention has its shape in (m, k, n) = (sequence, heads,
-    KV heads) and (d, d_v), and its window. ``share`` names the share of memory's rate;
-    ``cast`` says whether a product's input is cast by a kernel of its own, where products are in 8 bits.
-    """
-
-    name: str
-    part: str
-    kind: Kind
-    phase: Phase
-    flops: float
-    bytes: float
-    groups: int = 1
-    m: int = 0
-    k: int = 0
-    n: int = 0
-    d: int = 0
-    d_v: int = 0
-    share: str = "default"
-    kernels: int = 1
-    window: int = 0
-    cast: bool = True
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation.
-
-    ``sent_once``: a dispatcher that sends a token once to each rank (DeepEP, HybridEP); ``experts_in_one``: the experts' products, their
-    activation, biases and casts are one kernel each way; ``stashed``: what their backward needs is kept in pages, not where it was written.
-    """
-
-    tokens: int
-    sequence: int
-    micro_batch: int
-    hidden: int
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
-    sequence_parallel: bool = False
-    capacity_factor: float | None = None
-    ulysses: bool = False
-    unfused: bool = False
-    item: float = 2.0
-    sent_once: bool = False
-    experts_in_one: bool = False
-    stashed: bool = False
-
-    @property
-    def own(self) -> int:
-        """Return the tokens of norms and residuals: a t-th part with sequence parallelism."""
-        return self.tokens // self.tp if self.sequence_parallel else self.tokens
 
 
 @lru_cache(maxsize=512)
@@ -103,7 +41,7 @@ def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
     """
     out: list[Operator] = []
     for _ in range(layer.norms):
-        out += _moved("norm", "norm", z.own * z.hidden * z.item, 2, 3)
+        out += moved_only("norm", "norm", z.own * z.hidden * z.item, 2, 3)
     mixer, feed = layer.mixer, layer.feed_forward
     if isinstance(mixer, Attention):
         out += _attention(mixer, z)
@@ -114,12 +52,12 @@ def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
     elif isinstance(mixer, DeltaNet):
         out += _delta(mixer, z)
     if isinstance(feed, FeedForward):
-        out += _feed_forward(feed, z, "feed_forward")
+        out += feed_forward(feed, z, "feed_forward")
     elif isinstance(feed, Experts):
-        out += _experts(feed, z)
+        out += expert_operators(feed, z)
     for part, name in ((mixer, "attention residual"), (feed, "feed-forward residual")):
         if part is not None:
-            out += _moved(name, "norm", z.own * z.hidden * z.item, 3, 3)
+            out += moved_only(name, "norm", z.own * z.hidden * z.item, 3, 3)
     return tuple(out)
 
 
@@ -132,7 +70,7 @@ def head_operators(vocabulary: int, z: Shapes, fused_loss: bool) -> tuple[Operat
     logits = z.tokens * vocabulary / z.tp
     loss = (4.0, 4.0, "cross_entropy_fused", 1) if fused_loss else (38.0, 14.0, "cross_entropy", 6)
     return (
-        *_moved("final norm", "norm", z.own * z.hidden * z.item, 2, 3),
+        *moved_only("final norm", "norm", z.own * z.hidden * z.item, 2, 3),
         *product("output layer", "head", z.tokens, z.hidden, vocabulary // z.tp, z.item),
         Operator("loss", "head", "memory", "forward", 0, logits * loss[0], share=loss[2], kernels=loss[3]),
         Operator("loss", "head", "memory", "input", 0, logits * loss[1], share=loss[2], kernels=max(1, loss[3] // 2)),
@@ -165,7 +103,7 @@ def adapter_operators(layer: Layer, z: Shapes, adapters: Adapters) -> tuple[Oper
         part = "attention" if one.product.module in ("linear_qkv", "linear_proj") else "feed_forward"
         out += product(ADAPTER[0], part, z.tokens, inputs if column else inputs // z.tp, one.rank // z.tp if column else one.rank, z.item)
         out += product(ADAPTER[1], part, z.tokens, one.rank, outputs // z.tp, z.item)
-        out += _moved("adapter scaled and added", part, z.tokens * outputs / z.tp * z.item, 5, 2)
+        out += moved_only("adapter scaled and added", part, z.tokens * outputs / z.tp * z.item, 5, 2)
     return tuple(out)
 
 
@@ -176,24 +114,10 @@ def next_token_operators(z: Shapes) -> tuple[Operator, ...]:
     """
     size = z.own * z.hidden * z.item
     return (
-        *(o for _ in range(3) for o in _moved("norm", "norm", size, 2, 3)),
-        *_moved("joining", "norm", size, 4, 4),
+        *(o for _ in range(3) for o in moved_only("norm", "norm", size, 2, 3)),
+        *moved_only("joining", "norm", size, 4, 4),
         *product("further tokens' projection", "feed_forward", z.tokens, 2 * z.hidden, z.hidden // z.tp, z.item),
     )
-
-
-def product(name: str, part: str, m: int, k: int, n: int, item: float) -> Iterator[Operator]:
-    """Yield a linear layer: the product, the gradient of its input, the gradient of its weight added to fp32."""
-    flops = 2.0 * m * k * n
-    moved = item * (m * k + k * n + m * n)
-    yield Operator(name, part, "matmul", "forward", flops, moved, m=m, k=k, n=n)
-    yield Operator(name, part, "matmul", "input", flops, moved, m=m, k=n, n=k)
-    yield Operator(name, part, "matmul", "weight", flops, item * (m * k + m * n) + 8.0 * k * n, m=n, k=m, n=k)
-
-
-def _moved(name: str, part: str, size: float, forward: float, backward: float) -> Iterator[Operator]:
-    yield Operator(name, part, "memory", "forward", 0, forward * size)
-    yield Operator(name, part, "memory", "input", 0, backward * size)
 
 
 def _core(z: Shapes, heads: int, kv: int, d: int, d_v: int, window: int | None) -> Iterator[Operator]:
@@ -219,7 +143,7 @@ def _written_out(z: Shapes, a: int, d: int, d_v: int) -> Iterator[Operator]:
     """
     scores = z.micro_batch * a * z.sequence**2 / z.cp
     for name, k, n in (("scores", d, z.sequence), ("values", z.sequence, d_v)):
-        for o in _grouped(name, z.micro_batch * a, z.sequence // z.cp, k, n, z.item):
+        for o in grouped(name, z.micro_batch * a, z.sequence // z.cp, k, n, z.item):
             # Both factors are activations: two gradients, neither of a weight.
             yield o._replace(part="core", phase="forward" if o.phase == "forward" else "input")
     yield Operator("softmax", "core", "memory", "forward", 0, 2 * z.item * scores)
@@ -232,9 +156,9 @@ def _attention(x: Attention, z: Shapes) -> Iterator[Operator]:
     q, k, v = x.heads * d, max(x.kv_heads, z.tp) * d, max(x.kv_heads, z.tp) * d_v
     wide = (q * (2 if x.gate else 1) + k + v) // z.tp
     yield from product("query, key, value", "attention", z.tokens, z.hidden, wide, z.item)
-    yield from _moved("rotary positions", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 2)
+    yield from moved_only("rotary positions", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 2)
     if x.qk_norm != "none":
-        yield from _moved("query and key norm", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 3)
+        yield from moved_only("query and key norm", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 3)
     yield from _core(z, x.heads, x.kv_heads, d, d_v, x.window)
     yield from product("attention output", "attention", z.tokens, x.heads * d_v // z.tp, z.hidden, z.item)
 
@@ -245,104 +169,16 @@ def _latent(x: LatentAttention, z: Shapes) -> Iterator[Operator]:
         yield from product("query", "attention", z.tokens, z.hidden, a * d // z.tp, z.item)
     else:
         yield from product("query down", "attention", z.own, z.hidden, x.q_lora_rank, z.item)
-        yield from _moved("query norm", "attention", z.own * x.q_lora_rank * z.item, 2, 3)
+        yield from moved_only("query norm", "attention", z.own * x.q_lora_rank * z.item, 2, 3)
         yield from product("query up", "attention", z.tokens, x.q_lora_rank, a * d // z.tp, z.item)
     yield from product("key and value down", "attention", z.own, z.hidden, x.kv_lora_rank + x.qk_rope_head_dim, z.item)
-    yield from _moved("key and value norm", "attention", z.own * x.kv_lora_rank * z.item, 2, 3)
+    yield from moved_only("key and value norm", "attention", z.own * x.kv_lora_rank * z.item, 2, 3)
     up = a * (x.qk_nope_head_dim + x.v_head_dim) // z.tp
     yield from product("key and value up", "attention", z.tokens, x.kv_lora_rank, up, z.item)
     # Rotary parts are cut out, turned and joined again: queries and keys are written once more whole.
-    yield from _moved("rotary positions and joining", "attention", z.tokens * 2 * a * d / z.tp * z.item, 2, 2)
+    yield from moved_only("rotary positions and joining", "attention", z.tokens * 2 * a * d / z.tp * z.item, 2, 2)
     yield from _core(z, a, a, d, x.v_head_dim, None)
     yield from product("attention output", "attention", z.tokens, a * x.v_head_dim // z.tp, z.hidden, z.item)
-
-
-def _feed_forward(x: FeedForward, z: Shapes, part: str) -> Iterator[Operator]:
-    f = x.width // z.tp
-    yield from product("up", part, z.tokens, z.hidden, f * (2 if x.gated else 1), z.item)
-    yield from _moved("activation", part, z.tokens * f * z.item, 3 if x.gated else 2, 5 if x.gated else 3)
-    yield from product("down", part, z.tokens, f, z.hidden, z.item)
-
-
-def _experts(x: Experts, z: Shapes) -> Iterator[Operator]:
-    """Yield router, permutation, the experts' products, and the shared expert.
-
-    Rows of an expert on a rank, all balanced: t_e·e·n·k/E with n tokens a rank routes; with a capacity padded up to it.
-    """
-    n, h = z.own, x.latent_size or z.hidden
-    if z.capacity_factor is not None:
-        each = math.ceil(n * x.active / x.count * z.capacity_factor) * z.ep * z.etp
-    else:
-        each = max(1, round(z.etp * z.ep * n * x.active / x.count))
-    here, f = max(1, x.count // z.ep), max(1, x.width // z.etp)
-    rows = each * here / z.etp
-    yield from product("router", "experts", n, z.hidden, x.count, z.item)
-    # Scores, the choice of k, the map of rows: small kernels, counted at about 10 forward and 5 backward (assumed).
-    yield Operator("routing", "experts", "memory", "forward", 0, 8.0 * n * x.count, kernels=10)
-    yield Operator("routing", "experts", "memory", "input", 0, 8.0 * n * x.count, kernels=5)
-    if x.latent_size:
-        yield from product("to the experts' width", "experts", n, z.hidden, h, z.item)
-    yield from _permuted(x, z, n * h * z.item, rows * h * z.item)
-    for o in _grouped("experts up", here, each, h, f * (2 if x.gated else 1), z.item):
-        yield o._replace(cast=not (z.experts_in_one and o.phase == "input"))
-    yield from _activated(x, z, each * here * f * z.item)
-    for o in _grouped("experts down", here, each, f, h, z.item):
-        yield o._replace(cast=not (z.experts_in_one and o.phase == "forward"))
-    if z.stashed:
-        # Copied to its pages and back (megatron/core/transformer/moe/paged_stash.py): the input of each product in 8 bits, what the first gives.
-        yield from _moved("experts' stash", "experts", each * here * (h + f + (2 if x.gated else 1) * z.item * f), 2, 2)
-    if x.bias and not z.experts_in_one:
-        # Added apart: b·p in fp32 (4 written), the sum (2 and 4 read, 4 written), rows joined (4, 4), cast (4, 2). Backward: cast (2, 4), the
-        # rows' share (4, 2; joined 2, 2), p's gradient (4 written, 4 read twice over: 12), the bias's (4, 4, 4).
-        yield from _moved("experts' bias", "experts", each * here * h, 28, 40)
-    if x.latent_size:
-        yield from product("from the experts' width", "experts", n, h, z.hidden, z.item)
-    if x.shared is not None:
-        yield from _feed_forward(x.shared, z, "experts")
-        yield from _moved("sum with the shared expert", "experts", n * z.hidden * z.item, 3, 0)
-
-
-def _permuted(x: Experts, z: Shapes, own: float, rows: float) -> Iterator[Operator]:
-    """Yield the copies that put rows in order, of ``own`` bytes of tokens and ``rows`` bytes of rows at the experts.
-
-    Megatron's all-to-all lines rows up before it is called and sorts them by expert after it (token_dispatcher.py,
-    MoEAlltoAllTokenDispatcher: permute, sort_chunks_by_idxs); DeepEP and HybridEP take tokens as they lie, and each rank copies those
-    it got to its experts' rows (MoEFlexTokenDispatcher).
-    """
-    if z.sent_once:
-        got = own * z.ep * Router(x.count, x.active).reached(max(1, x.count // z.ep))
-        copies = {"permutation": min(got, rows) + rows, "permutation back": min(got, rows) + rows}
-    else:
-        copies = {"permutation": own + rows, "permutation back": own + rows}
-        if z.ep > 1 and x.count > z.ep:
-            copies |= {"sorting by expert": 2 * rows, "sorting by sender": 2 * rows}
-    for name, moved in copies.items():
-        yield Operator(name, "experts", "memory", "forward", 0, moved, share="permute")
-        yield Operator(name, "experts", "memory", "input", 0, moved, share="permute_backward")
-
-
-def _activated(x: Experts, z: Shapes, size: float) -> Iterator[Operator]:
-    """Yield the activation of rows of ``size`` bytes: a gated one reads two such, and writes one.
-
-    In one kernel with the products each way only what the backward keeps is moved besides: the activation written, and read, with both
-    halves' gradients written. Experts with biases have their halves cut at a value (GPT-OSS), by kernels of their own: two cuts
-    and a copy (8), and back (10) (Megatron-LM, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl).
-    """
-    forward, backward = (3.0, 5.0) if x.gated else (2.0, 3.0)
-    if z.experts_in_one:
-        forward, backward = 1.0, backward - 2
-    elif x.bias and x.gated:
-        forward, backward = forward + 8, backward + 10
-    yield from _moved("experts' activation", "experts", size, forward, backward)
-
-
-def _grouped(name: str, groups: int, m: int, k: int, n: int, item: float) -> Iterator[Operator]:
-    flops = 2.0 * groups * m * k * n
-    moved = item * groups * (m * k + k * n + m * n)
-    yield Operator(name, "experts", "grouped", "forward", flops, moved, groups, m, k, n)
-    yield Operator(name, "experts", "grouped", "input", flops, moved, groups, m, n, k)
-    weight = groups * (item * (m * k + m * n) + 8.0 * k * n)
-    yield Operator(name, "experts", "grouped", "weight", flops, weight, groups, m, k, n)
 
 
 def _state_space(x: StateSpace, z: Shapes) -> Iterator[Operator]:
@@ -357,5 +193,5 @@ def _state_space(x: StateSpace, z: Shapes) -> Iterator[Operator]:
 def _delta(x: DeltaNet, z: Shapes) -> Iterator[Operator]:
     k, v = x.key_heads * x.key_head_dim // z.tp, x.value_heads * x.value_head_dim // z.tp
     yield from product("delta-net input", "attention", z.tokens, z.hidden, 2 * k + 2 * v + 2 * x.value_heads // z.tp, z.item)
-    yield from _moved("delta rule and convolution", "attention", z.tokens * (2 * k + v) * z.item, 8, 16)
+    yield from moved_only("delta rule and convolution", "attention", z.tokens * (2 * k + v) * z.item, 8, 16)
     yield from product("delta-net output", "attention", z.tokens, v, z.hidden, z.item)

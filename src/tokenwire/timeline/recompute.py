@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from tokenwire.model.architecture import Attention, Layer
 from tokenwire.plan import PlanConfig
 from tokenwire.plan.torchtitan import TorchtitanPlan
-from tokenwire.timeline.operators import Operator
+from tokenwire.timeline.kernels import Operator
 
 Rule = Literal["nothing", "modules", "layer", "layer, stopped early", "operators", "operators, stopped early"]
 SUM = "feed-forward residual"
