@@ -60,6 +60,14 @@ def test_a_run_of_two_thirds_of_the_flops_trains_adapters() -> None:
     assert bridge_run({**BRIDGE, "model_tflops_per_gpu": "300", "precision": "BF16"}).sections["plan"]["recompute_num_layers"] == 1
 
 
+def test_fully_sharded_rows_say_so() -> None:
+    plan = bridge_run({**BRIDGE, "fsdp": "64", "tp": "1", "pp": "1", "vp": "1"}).sections["plan"]
+    assert plan["use_megatron_fsdp"]
+    assert plan["data_parallel_sharding_strategy"] == "optim_grads_params"
+    ultra = bridge_run({**BRIDGE, "model": "Nemotron_3_Ultra", "system": "DGX-GB300", "gpus": "256", "tp": "1", "pp": "1", "vp": "n/a", "ep": "64"})
+    assert ultra.sections["plan"]["num_distributed_optimizer_instances"] == 4
+
+
 def test_nemotron_has_the_options_of_its_recipe() -> None:
     found = bridge_run(SUPER).sections
     assert found["model"] == {"preset": "nemotron-3-super"}
@@ -73,7 +81,7 @@ def test_nemotron_has_the_options_of_its_recipe() -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"model": "Nemotron_4"}, "not known"), ({"fsdp": "64"}, "FSDP"), ({"model": "Nemotron_3_Ultra"}, "FSDP"),
+    ({"model": "Nemotron_4"}, "not known"),
     ({"system": "DGX-Z9"}, "not known"), ({"gpus": "many"}, "whole number"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_said_are_named(change: dict[str, str], why: str) -> None:

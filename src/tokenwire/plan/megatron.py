@@ -70,6 +70,10 @@ class MegatronPlan(PlanConfig):
     log_num_zeros_in_grad: bool = False
     calculate_per_token_loss: bool = False
 
+    # Megatron-FSDP
+    use_megatron_fsdp: bool = False
+    data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
+
     # Pipeline parallelism
     decoder_first_pipeline_num_layers: Positive | None = None
     decoder_last_pipeline_num_layers: Positive | None = None
@@ -189,9 +193,11 @@ class MegatronPlan(PlanConfig):
         return resolve(self, training, arch, gpus)
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
-        """Return the distributed optimizer's cut of the optimizer state, over one of its instances."""
+        """Return the distributed optimizer's cut of the optimizer state, over one of its instances; of all of it with Megatron-FSDP."""
         size = 4 if self.grad_reduce_in_fp32 else ITEM_BYTES["fp32" if plan.training.precision == "fp32" else "bf16"]
         if not self.use_distributed_optimizer:
             return Sharding(gradient_bytes=size)
         ranks = plan.edp if expert else plan.dp * plan.cp
-        return Sharding(optimizer=ranks // self.num_distributed_optimizer_instances, gradient_bytes=size)
+        cut = ranks // self.num_distributed_optimizer_instances
+        every = cut if self.use_megatron_fsdp else 1
+        return Sharding(weights=every, gradients=every, optimizer=cut, gradient_bytes=size)

@@ -32,6 +32,7 @@ MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "sh
 def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     """Yield the rules of these options that the choice breaks."""
     yield from _optimizer(c)
+    yield from _fully_sharded(c)
     yield from _recomputation(choice, c, arch)
     yield from _next_tokens(c, arch)
     yield from _adapters(c, arch)
@@ -50,6 +51,20 @@ def _optimizer(c: MegatronPlan) -> Iterator[Broken]:
         yield Broken("plan", "overlap_param_gather", "needs use_distributed_optimizer = true")
     elif c.overlap_param_gather and not c.overlap_grad_reduce:
         yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
+
+
+def _fully_sharded(c: MegatronPlan) -> Iterator[Broken]:
+    whole = "optim_grads_params"
+    if not c.use_megatron_fsdp:
+        if c.data_parallel_sharding_strategy != "no_shard":
+            yield Broken("plan", "data_parallel_sharding_strategy", "needs use_megatron_fsdp = true", (("plan", "use_megatron_fsdp"),))
+        return
+    if c.data_parallel_sharding_strategy != whole:
+        yield Broken("plan", "data_parallel_sharding_strategy", f"Megatron-FSDP is predicted with {whole} only", values=(whole,))
+    if not c.use_distributed_optimizer:
+        yield Broken("plan", "use_megatron_fsdp", "needs use_distributed_optimizer = true", (("plan", "use_distributed_optimizer"),))
+    if c.pp > 1:
+        yield Broken("plan", "use_megatron_fsdp", "is predicted without a pipeline only", (("plan", "pp"),))
 
 
 def _recomputation(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:

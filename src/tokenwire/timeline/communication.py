@@ -260,6 +260,8 @@ def _each_micro_batch(plan: Plan) -> bool:
         return plan.pp == 1 and bool(getattr(config, "set_requires_gradient_sync", True))
     if config.dialect == "deepspeed":
         return getattr(config, "zero_stage", 0) >= 2
+    if config.dialect == "megatron":
+        return bool(getattr(config, "use_megatron_fsdp", False))
     return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 

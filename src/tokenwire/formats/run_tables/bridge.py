@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenwire.errors import InputError
+from tokenwire.formats.run_tables.bridge_hybrids import FULLY_SHARDED, hybrid_options
 from tokenwire.formats.run_tables.bridge_hybrids import PRESETS as HYBRIDS
-from tokenwire.formats.run_tables.bridge_hybrids import hybrid_options
 from tokenwire.formats.run_tables.bridge_recipes import options, recipe
 from tokenwire.formats.run_tables.table import number, rows_of, whole
 from tokenwire.formats.runs import Run
@@ -85,10 +85,6 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
     row = {**row, "model_tflops_per_gpu": row["model_tflops_per_gpu"].split("[")[0]}
     rate, flops = number(row, "tokens_per_s_per_gpu"), number(row, "model_tflops_per_gpu")
     vp, ep = (int(row[name]) if row[name].isdigit() else 1 for name in ("vp", "ep"))
-    if row["fsdp"] not in ("", "0"):
-        return Run(**named, reasons=("Megatron's own FSDP, which no plan says",))
-    if model == "Nemotron_3_Ultra":
-        return Run(**named, reasons=("Megatron's own FSDP over each 64 GPUs, as its recipe says, which no plan says",))
     preset, domain, gpu = SYSTEMS[row["system"]]
     plan: dict[str, Any] = {
         "dialect": "megatron", "tp": tp, "pp": pp, "cp": cp, "vpp": vp if pp > 1 else 1, "sequence_parallel": tp > 1,
@@ -99,9 +95,11 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
         found = recipe(model, row["system"], precision, row["release"].split()[0])
         plan |= {"ep": ep, "etp": 1, **options(found, "tokendrop" in row["model"], ep, pp == 1 or vp > 1), **GROUPS.get(model, {})}
     if model in HYBRIDS:
-        plan |= {"ep": ep, "etp": 1, **hybrid_options(model, row["system"], precision, row["release"].split()[0], ep)}
+        plan |= {"ep": ep, "etp": 1, **hybrid_options(model, row["system"], precision, row["release"].split()[0], ep, gpus)}
     if model.startswith("LLAMA") and 1e12 * flops / rate < ADAPTED * flops_per_token(find(PRESETS[model]), seq).value:
         plan |= _adapters(row["system"], precision)
+    if row["fsdp"] not in ("", "0"):
+        plan |= FULLY_SHARDED
     plan |= _pipeline(model, pp, plan["vpp"], "w/o MTP" in row["model"])
     if precision != "bf16":
         plan["fp8_recipe"] = RECIPES[precision]
@@ -114,6 +112,10 @@ def _run(row: dict[str, str], named: dict[str, Any], model: str, precision: str)
     software = {"gpu": gpu, "framework": "Megatron-Bridge", "precision": precision, "release": row["release"].split()[0],
                 "whole_graph": plan.get("use_transformer_engine_op_fuser", False)}  # fmt: skip
     assumed: tuple[str, ...] = ("options of the recipes of its release, experts evenly loaded",)
+    if plan.get("use_megatron_fsdp"):
+        assumed += ("parameters are gathered in 16 bits",)
+    if model == "Nemotron_3_Ultra":
+        assumed += ("what its recipe moves to the host costs no time",)
     if precision == "nvfp4":
         assumed += ("in 4 bits as in 8, at the peak of 4",)
     return Run(**named, sections=sections, software=software, measured={"step_seconds": batch * seq / (rate * gpus)}, assumed=assumed)

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-PRESETS = {"Nemotron_3_Nano": "nemotron-3-nano", "Nemotron_3_Super": "nemotron-3-super", "Nemotron_3_Ultra": "nemotron-3-ultra"}
+PRESETS = {
+    "Nemotron_3_Nano": "nemotron-3-nano",
+    "Nemotron_3_Super": "nemotron-3-super",
+    "Nemotron_3_Ultra": "nemotron-3-ultra",
+}
 AGAIN = {
     ("Nemotron_3_Nano", "DGX-H100", "fp8"): ("moe", "layernorm", "core_attn", "moe_act"),
     ("Nemotron_3_Nano", "DGX-H100", "bf16"): ("moe", "layernorm"),
@@ -21,16 +25,30 @@ AGAIN = {
 """Modules that run again in the backward, by model, system and precision."""
 NANO_ON_H100 = ("26.08", ("layernorm",))
 """From that release on Nano on H100 runs this again alone."""
+FULLY_SHARDED = {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params"}
+NVLINK_GPUS = 64
+"""GPUs over which Ultra's recipe shards; between them gradients are added (perf_recipes/nemotronh/common.py, _GB300_NVLINK_DOMAIN_GPUS)."""
 FURTHER = {"mtp_num_layers": 2, "mtp_use_repeated_layer": True, "keep_mtp_spec_in_bf16": True}
-LAST_IN_16_BITS = {"first_last_layers_bf16": True, "num_layers_at_start_in_bf16": 0, "num_layers_at_end_in_bf16": 14}
+LAST_IN_16_BITS = {
+    "first_last_layers_bf16": True,
+    "num_layers_at_start_in_bf16": 0,
+    "num_layers_at_end_in_bf16": 14,
+}
 """Super's recipe in 4 bits (training/mixed_precision.py, nemotron_3_super_bf16_with_nvfp4_mixed)."""
-ROUTER = {"moe_router_enable_expert_bias": True, "moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 1e-4, "moe_router_dtype": "fp32"}
+ROUTER = {
+    "moe_router_enable_expert_bias": True,
+    "moe_router_load_balancing_type": "seq_aux_loss",
+    "moe_aux_loss_coeff": 1e-4,
+    "moe_router_dtype": "fp32",
+}
 
 
-def hybrid_options(model: str, system: str, precision: str, release: str, ep: int) -> dict[str, Any]:
+def hybrid_options(
+    model: str, system: str, precision: str, release: str, ep: int, gpus: int
+) -> dict[str, Any]:
     """Return the options of a recipe for one of ``PRESETS``.
 
-    >>> hybrid_options("Nemotron_3_Super", "DGX-B200", "mxfp8", "26.04", 64)["recompute_modules"]
+    >>> hybrid_options("Nemotron_3_Super", "DGX-B200", "mxfp8", "26.04", 64, 64)["recompute_modules"]
     ('moe_act', 'layernorm')
     """
     out: dict[str, Any] = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True, **ROUTER}
@@ -43,8 +61,14 @@ def hybrid_options(model: str, system: str, precision: str, release: str, ep: in
         out |= {"recompute_granularity": "selective", "recompute_modules": again}
     if model != "Nemotron_3_Nano":
         out |= {**FURTHER, "tp_comm_overlap": False}
+    if model == "Nemotron_3_Ultra":
+        out |= {**FULLY_SHARDED, "num_distributed_optimizer_instances": max(gpus // NVLINK_GPUS, 1), "cross_entropy_fusion_impl": "native",
+                "recompute_granularity": "selective", "recompute_modules": ("moe_act",)}  # fmt: skip
     if model == "Nemotron_3_Super" and precision == "nvfp4":
         out |= LAST_IN_16_BITS
     if precision == "mxfp8" and release >= "26.08" and "GB" in system:
-        out |= {"use_transformer_engine_op_fuser": True, "fp8_dot_product_attention": True}
+        out |= {
+            "use_transformer_engine_op_fuser": True,
+            "fp8_dot_product_attention": model != "Nemotron_3_Ultra",
+        }
     return out

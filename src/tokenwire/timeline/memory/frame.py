@@ -46,6 +46,12 @@ class Frame:
         return self.software.fp8 or self.plan.training.precision == "fp8"
 
     @property
+    def sharding_strategy(self) -> str:
+        """Return Megatron-FSDP's strategy, as the plan or the software beside it says; empty where it does not run."""
+        planned = self.option("data_parallel_sharding_strategy", "") if self.option("use_megatron_fsdp", False) else ""
+        return self.software.data_parallel_sharding_strategy or planned
+
+    @property
     def dialect(self) -> str:
         """Return the framework's name."""
         return self.plan.config.dialect

@@ -30,7 +30,7 @@ def gathered(frame: Frame, stage: Stage) -> Iterator[Part]:
         yield from _fsdp(frame, stage)
     elif frame.dialect == "deepspeed":
         yield from _zero(frame, stage)
-    elif frame.software.data_parallel_sharding_strategy == "optim_grads_params":
+    elif frame.sharding_strategy == "optim_grads_params":
         yield from _megatron_fsdp(frame, stage)
 
 

@@ -158,7 +158,7 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
         return
     share = f"·{1 - frame.software.optimizer_offload_fraction:g}" if frame.software.optimizer_offload_fraction else ""
     yield _state(frame, "optimizer", f"optimizer state, {part.name}", f"{state}·P{'/N' if sharded else ''}{share}", size, more)
-    other = frame.software.use_precision_aware_optimizer or frame.software.data_parallel_sharding_strategy
+    other = frame.software.use_precision_aware_optimizer or frame.sharding_strategy
     if training.precision != "fp32" and gradient != 4 and not other:
         yield frame.part("gradients", f"fp32 copy of gradients, {part.name}", "4·P/N", 4 * P // N, more=more,
                          moments=("between", "optimizer"), source="megatron-core 0.16.1, optimizer/optimizer.py")  # fmt: skip
@@ -207,11 +207,11 @@ def _one_by_one(frame: Frame, part: Held) -> list[tuple[int, bool]]:
 
 def megatron_fsdp(frame: Frame, *, expert: bool) -> Sharding | None:
     """Return what Megatron-FSDP cuts by its ranks, None where it does not run (core/distributed/fsdp, distributed_data_parallel_config.py)."""
-    strategy = frame.software.data_parallel_sharding_strategy
+    strategy = frame.sharding_strategy
     if not strategy:
         return None
     plain = frame.plan.config.sharding(frame.plan, expert=expert)
-    ranks = frame.plan.edp if expert else frame.plan.dp * frame.plan.cp
+    ranks = (frame.plan.edp if expert else frame.plan.dp * frame.plan.cp) // frame.option("num_distributed_optimizer_instances", 1)
     depth = ("no_shard", "optim", "optim_grads", "optim_grads_params").index(strategy)
     return replace(plain, optimizer=ranks if depth > 0 else 1, gradients=ranks if depth > 1 else 1, weights=ranks if depth > 2 else 1)
 

@@ -1,7 +1,7 @@
 """Megatron-Core: what each rank of a stage says in one optimizer step.
 
 Judged by megatron-core 0.16.1 (tests/step/test_megatron_agreement.py). One module a mechanism: ``tensor_parallel``, ``adapters``,
-``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``low_precision`` and ``amax`` for fp8,
+``context_parallel``, ``experts``, ``next_tokens``, ``pipeline``, ``gradients`` with ``buckets``, ``fully_sharded``, ``low_precision`` and ``amax`` for fp8,
 ``small`` for the messages of a few bytes that tables forget.
 """
 
@@ -16,6 +16,7 @@ from tokenwire.step.dialects.megatron import (
     amax,
     context_parallel,
     experts,
+    fully_sharded,
     gradients,
     next_tokens,
     pipeline,
@@ -27,7 +28,7 @@ from tokenwire.step.operation import PHASES, Operation
 
 _MECHANISMS = (
     small.data, tensor_parallel.operations, adapters.operations, next_tokens.operations, context_parallel.operations, experts.operations, pipeline.operations,
-    amax.operations, gradients.operations, small.optimizer, small.loss,
+    amax.operations, gradients.operations, fully_sharded.operations, small.optimizer, small.loss,
 )  # fmt: skip
 
 

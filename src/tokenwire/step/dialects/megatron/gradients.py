@@ -24,7 +24,8 @@ _BUFFER = "megatron-core distributed/param_and_grad_buffer.py _ParamAndGradBucke
 
 def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     """Yield gradient and parameter traffic of a stage."""
-    for expert in (False, True) if has_optimizer_of_experts(sizes, stage) else (False,):
+    buffered = () if sizes.config.use_megatron_fsdp else (False, True) if has_optimizer_of_experts(sizes, stage) else (False,)
+    for expert in buffered:
         # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes (mxfp8: in bf16, cast after that).
         for fp8 in (True, False) if sizes.config.fp8_param_gather else (False,):
             yield from _buffers(sizes, stage, expert, fp8)
