@@ -45,6 +45,16 @@ def test_pattern_of_layers_with_experts(pattern: Any, dense: int) -> None:
     assert dense_layers(pattern, 12) == dense
 
 
+def test_products_in_fp8_of_parameters_in_fp32() -> None:
+    # Megatron takes --fp8-format without --bf16: parameters and activations then are fp32.
+    args = {key: value for key, value in ARGS.items() if key != "bf16"} | {"fp8-format": "e4m3", "fp8-recipe": "tensorwise", "fp8-param-gather": True}
+    run = golden_run({**row(), "args": args})
+    assert run.sections["training"]["precision"] == "fp32"
+    assert not any(name.startswith("fp8_") for name in run.sections["plan"])
+    assert run.software["fp8"]
+    assert "the journey says fp32, its products in fp8 are counted beside it" in run.assumed
+
+
 def test_a_hybrid_with_modules_of_further_tokens() -> None:
     said = {"hybrid-layer-pattern": "M*ME/*E/*E", "mtp-use-repeated-layer": True, "num-experts": 8, "moe-latent-size": 128, "untie-embeddings-and-output-weights": True,
             "position-embedding-type": "none"}  # fmt: skip

@@ -73,12 +73,14 @@ def golden_run(row: Mapping[str, Any]) -> Run:
         software["heads"] = "bert-no-binary-head" if "bert-no-binary-head" in args else "bert"
     where, more = _recorded(row, software)
     unread = tuple(f"{name}: an argument that is not known here, taken to change nothing" for name in given.unknown)
-    return Run(**named, sections=found, software={**software, **where}, assumed=(*then, *assumed, *_beside(software), *more, *unread))
+    return Run(**named, sections=found, software={**software, **where}, assumed=(*then, *assumed, *_beside(software, found), *more, *unread))
 
 
-def _beside(software: Mapping[str, Any]) -> tuple[str, ...]:
+def _beside(software: Mapping[str, Any], found: Sections) -> tuple[str, ...]:
     """Return in words what memory counts that the journey does not say."""
     words = []
+    if software.get("fp8") and found["training"]["precision"] == "fp32":
+        words.append("the journey says fp32, its products in fp8 are counted beside it")
     if str(software.get("heads")).startswith("bert"):
         words.append("the journey says a decoder of BERT's shape, its heads are counted beside it; cased vocabulary")
     if software.get("encoder_layers"):

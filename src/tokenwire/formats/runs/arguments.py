@@ -198,7 +198,9 @@ def vocabulary(args: Mapping[str, Any]) -> int:
 def training(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[training]`` section; a batch that grows (``step-batch-size-schedule``) has its first size."""
     batch = args.get("global-batch-size") or int(str(args["step-batch-size-schedule"]).split()[0].split(":")[1])
-    precision = "fp8" if "fp8-format" in args else "bf16" if "bf16" in args else ("fp16" if "fp16" in args else "fp32")
+    precision = "bf16" if "bf16" in args else ("fp16" if "fp16" in args else "fp32")
+    if "fp8-format" in args and not fp8_of_fp32(args):
+        precision = "fp8"
     return {
         "sequence_length": args["decoder-seq-length" if has_encoder(args) else "seq-length"], "global_batch": batch, "micro_batch": args["micro-batch-size"],
         "precision": precision, "optimizer": "adam",
@@ -216,6 +218,8 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
         # Parameters and gradients stand whole and are all-reduced.
         del out["use_distributed_optimizer"]
     out |= {name.replace("-", "_"): args[name] for name in _VALUES if name in args}
+    if fp8_of_fp32(args):
+        out = {name: value for name, value in out.items() if not name.startswith("fp8_")}
     out |= {renamed: args[name] for name, renamed in _RENAMED.items() if name in args}
     for name, key in (("recompute-modules", "recompute_modules"), ("hierarchical-context-parallel-sizes",) * 2):
         if name in args:
@@ -233,6 +237,11 @@ def plan(args: Mapping[str, Any]) -> dict[str, Any]:
     if "no-check-for-nan-in-loss-and-grad" in args:
         out["check_for_nan_in_loss_and_grad"] = False
     return out
+
+
+def fp8_of_fp32(args: Mapping[str, Any]) -> bool:
+    """Return whether products are in fp8 and all else in fp32: a journey then says fp32, and memory the casts beside it."""
+    return "fp8-format" in args and not {"bf16", "fp16"} & set(args)
 
 
 def virtual_stages(args: Mapping[str, Any], pp: int) -> int | None:

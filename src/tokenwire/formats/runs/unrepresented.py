@@ -37,8 +37,6 @@ def _found(args: Mapping[str, Any]) -> Iterator[str]:
     for name, why in UNSAID.items():
         if name in args:
             yield f"{name}: {why}"
-    if "fp8-format" in args and not {"bf16", "fp16"} & set(args):
-        yield "fp8-format without bf16: parameters and activations in fp32, which the precision fp8 of a journey does not say"
     if args.get("optimizer") not in (None, "adam", "muon"):
         yield f"optimizer = {args['optimizer']}: its state is not counted here"
     if layer_wise(args) and "no-use-layer-wise-param-layout" not in args:
