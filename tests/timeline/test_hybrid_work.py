@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.step.models import plan_of
+from tests.step.models import llama, plan_of
 from tests.step.test_megatron_hybrid import HYBRID, NARROW, TWICE
 from tokenwire.model.architecture import Layer, StateSpace
 from tokenwire.timeline.accelerator import accelerator
@@ -56,3 +56,20 @@ def test_modules_of_further_tokens_embed_project_and_have_head_and_loss_each(mod
     # Weights of one module, however often it is run: without experts as in tests/step/test_megatron_hybrid.py
     more = held(HYBRID, having, having.stages[0]).dense - held(HYBRID, without, without.stages[0]).dense
     assert more == 64 * 128 + 64 * 64 + 8 * 64 + 2 * 16 * 64 + 2 * 48 * 64 + 2 * 64 * 64 + 5 * 64
+
+
+def test_first_and_last_layers_in_16_bits_take_as_long_as_all_in_16() -> None:
+    options = {"first_last_layers_bf16": True, "num_layers_at_start_in_bf16": 2, "num_layers_at_end_in_bf16": 2, "fp8_recipe": "mxfp8"}
+    arch = llama(hidden=512, layers=4, width=1408)
+    wide, mixed, narrow = (
+        chunk_work(arch, plan, GPU, plan.stages[0], 0)
+        for plan in (
+            plan_of(arch, 8, {}, sequence_length=4096),
+            plan_of(arch, 8, options, sequence_length=4096, precision="fp8"),
+            plan_of(arch, 8, {"fp8_recipe": "mxfp8"}, sequence_length=4096, precision="fp8"),
+        )
+    )
+    # Four of four layers; the head is in 16 bits in all.
+    assert mixed.total == pytest.approx(wide.total)
+    assert narrow.total != pytest.approx(wide.total)
+    assert mixed.flops == wide.flops == narrow.flops

@@ -153,6 +153,17 @@ class MegatronPlan(PlanConfig):
         """Return the size of expert tensor parallelism: ``etp``, or ``tp`` where it is not given."""
         return self.etp if self.etp is not None else self.tp
 
+    def in_16_bits(self, layer: int, layers: int) -> bool:
+        """Return whether the products of a layer stay in 16 bits where others have 8: the first and last of all ``layers``.
+
+        megatron-core 0.16.1, fp8_utils.py, is_first_last_bf16_layer.
+
+        >>> [MegatronPlan(first_last_layers_bf16=True).in_16_bits(i, 4) for i in range(4)]
+        [True, False, False, True]
+        """
+        between = self.num_layers_at_start_in_bf16 <= layer < layers - self.num_layers_at_end_in_bf16
+        return self.first_last_layers_bf16 and not between
+
     @property
     def mtp_modules(self) -> int:
         """Return how many modules of multi-token prediction have weights of their own: one that is run again and again, or all.

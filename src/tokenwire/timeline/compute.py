@@ -18,6 +18,7 @@ from tokenwire.model.adapters import beside
 from tokenwire.model.architecture import Adapters, Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
 from tokenwire.plan import Plan, Stage
+from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.attention_speed import Shape, attention_speed
 from tokenwire.timeline.efficiency import How, grouped_share, matmul_share
@@ -140,10 +141,14 @@ def chunk_work(
 ) -> Work:
     """Return the work of one virtual stage for one micro-batch."""
     layers = stage.chunks[chunk]
-    kinds: dict[tuple[int, Again], int] = {}  # by identity: comparing layers takes longer than timing them
+    # By identity (comparing layers takes longer than timing them), those that stay in 16 bits apart.
+    kinds: dict[tuple[int, Again], int] = {}
+    wide: dict[tuple[int, Again], int] = {}
     before = sum(len(ahead) for ahead in stage.chunks[:chunk])
+    mixed = plan.config if isinstance(plan.config, MegatronPlan) and plan.config.first_last_layers_bf16 else None
     for i, redo in zip(layers, again(plan.config, layers, before), strict=True):
-        kinds[id(arch.layers[i]), redo] = kinds.get((id(arch.layers[i]), redo), 0) + 1
+        among = wide if mixed and mixed.in_16_bits(i, len(arch.layers)) else kinds
+        among[id(arch.layers[i]), redo] = among.get((id(arch.layers[i]), redo), 0) + 1
     by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
     last = chunk == len(stage.chunks) - 1
     ends = (stage.has_embedding and chunk == 0, stage.has_head and last)
@@ -153,6 +158,10 @@ def chunk_work(
         tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes, gpu,
         numbers_of(plan), adapters=getattr(plan.config, "adapters", None),
     )  # fmt: skip
+    if wide:
+        own = own.plus(_work(
+            tuple(((by_id[which], redo), count) for (which, redo), count in wide.items()), (False, False), 0, fused, shapes, gpu, Numbers()
+        ))  # fmt: skip
     further = getattr(plan.config, "mtp_num_layers", None) or 0
     if not further or not last or not (stage.has_next_tokens or stage.has_head):
         return own

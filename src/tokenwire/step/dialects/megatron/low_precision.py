@@ -38,15 +38,12 @@ _TE = "TransformerEngine pytorch/distributed.py"
 
 
 def in_fp8(sizes: Sizes, layer: int) -> bool:
-    """Return whether the products of a layer are in fp8: megatron-core fp8_utils.py, is_first_last_bf16_layer."""
+    """Return whether the products of a layer are in fp8."""
     if sizes.plan.training.precision != "fp8":
         return False
-    config = sizes.config
     if layer >= sizes.own:
-        return not config.keep_mtp_spec_in_bf16
-    if not config.first_last_layers_bf16:
-        return True
-    return config.num_layers_at_start_in_bf16 <= layer < sizes.own - config.num_layers_at_end_in_bf16
+        return not sizes.config.keep_mtp_spec_in_bf16
+    return not sizes.config.in_16_bits(layer, sizes.own)
 
 
 def kept_in_fp8(sizes: Sizes, tensor: Tensor) -> bool:
