@@ -81,7 +81,7 @@ def test_nemotron_has_the_options_of_its_recipe() -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"model": "Nemotron_4"}, "not known"),
+    ({"model": "Nemotron_4"}, "not known"), ({"model": "DeepSeekV4 Flash"}, "compressed tokens"),
     ({"system": "DGX-Z9"}, "not known"), ({"gpus": "many"}, "whole number"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_said_are_named(change: dict[str, str], why: str) -> None:

@@ -48,6 +48,8 @@ SLOWED = "[^gpt-oss-note]"
 KIMI = {(4, 4): "Et*4|(t*4|)*14tL"}
 
 
+UNSAID = "attention over compressed tokens that an indexer chooses, and four streams of residuals, which no layer here says"
+"""Why DeepSeek V4 is no journey (huggingface/transformers, models/deepseek_v4: compressors, indexer, hyper-connections)."""
 ADAPTED = 0.75
 """Share of a model's FLOPs a token below which a run trains adapters: without gradients of weights two thirds are left."""
 
@@ -67,7 +69,8 @@ def bridge_run(row: dict[str, str]) -> Run:
     case += ", ".join(f"{name} {row[name]}" for name in ("tp", "pp", "cp", "vp", "ep") if row[name] not in ("1", "n/a", ""))
     named: dict[str, Any] = {"case": case, "kind": f"Bridge {row['system'].removeprefix('DGX-')}", "platform": row["system"], "variant": ""}
     if model not in PRESETS or row["system"] not in SYSTEMS or precision is None:
-        return Run(**named, reasons=(f"{row['model']} in {row['precision']} on {row['system']}: not known here",))
+        what = UNSAID if model.startswith("DeepSeekV4") else "not known here"
+        return Run(**named, reasons=(f"{row['model']} in {row['precision']} on {row['system']}: {what}",))
     try:
         out = _run(row, named, model, precision)
     except InputError as error:
