@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tokenwire.errors import InputError
 from tokenwire.model import CONVENTIONS, flops_per_token, parameters, preset, presets
+from tokenwire.model.architecture import Adapters
 
 
 def test_gpt3_by_the_papers():
@@ -76,3 +79,14 @@ def test_wrong_input():
         flops_per_token(preset("gpt2"), 10, "7N")
     with pytest.raises(InputError, match="sequence_length = 0"):
         flops_per_token(preset("gpt2"), 0)
+
+
+def test_beside_adapters_frozen_products_take_two_thirds():
+    arch = preset("llama-3-70b")
+    adapted = replace(arch, adapters=Adapters(16, ("linear_qkv",)))
+    # A layer: q and output 2·8192², k and v 2·8192·1024, three of 8192·28672; the head; scores of 2·8192·s/2 keep all six.
+    frozen = 80 * (2 * 8192**2 + 2 * 8192 * 1024 + 3 * 8192 * 28672) + 128256 * 8192
+    scores = 80 * 2 * 8192 * 4096 // 2
+    adapters = 80 * 16 * (8192 + 8192 + 2 * 1024)
+    assert flops_per_token(adapted, 4096).value == 4 * frozen + 6 * scores + 6 * adapters
+    assert flops_per_token(arch, 4096).value == 6 * (frozen + scores)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from tokenwire.errors import InputError, unknown
 from tokenwire.figures import Figure
+from tokenwire.model.adapters import beside
 from tokenwire.model.architecture import (
     Architecture,
     Attention,
@@ -98,10 +99,33 @@ def _megatron(arch: Architecture, s: int, *, causal: bool = True) -> Figure:
         )
         total += arch.mtp_layers * (each + 3 * h + 2 * h * h + head)
     name = "megatron" if causal else "megatron-full"
+    if arch.adapters is not None:
+        return _adapted(
+            arch,
+            name,
+            total,
+            sum(n * _mixer_products(h, layer.mixer, 0, causal) for layer, n in layer_runs(arch))
+            + wide
+            + head,
+        )
     values = f"6·({mixers:,.0f} + {wide:,} + {head:,})" if not arch.mtp_layers else f"6·{total:,.0f}"
     return Figure(
         f"FLOPs a token, {name}", float(6 * total), "FLOP", "6·(mixers + feed-forward + V·h)" + (" with MTP" if arch.mtp_layers else ""),
         values, "NVIDIA/Megatron-LM, megatron/training/training.py, num_floating_point_operations",
+    )  # fmt: skip
+
+
+def _adapted(arch: Architecture, name: str, products: float, frozen: float) -> Figure:
+    """Return the FLOPs where adapters alone are trained: a frozen product has no gradient of its weight, two of its six."""
+    assert arch.adapters is not None
+    each = sum(
+        n * one.elements
+        for layer, n in layer_runs(arch)
+        for one in beside(arch.hidden_size, layer, arch.adapters)
+    )
+    return Figure(
+        f"FLOPs a token, {name}", float(6 * products - 2 * frozen + 6 * each), "FLOP", "6·products - 2·frozen + 6·adapters",
+        f"6·{products:,.0f} - 2·{frozen:,.0f} + 6·{each:,}", "NVIDIA/Megatron-LM, megatron/training/training.py, num_floating_point_operations",
     )  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def feed_forward_in_words(part: FeedForward | Experts | None) -> str:
         return f"{_activation(part.activation, part.gated)}, f = {part.width:,}"
     if isinstance(part, Experts):
         shared = f", shared f = {part.shared.width:,}" if part.shared else ""
-        return f"{part.count} experts, {part.active} active, f = {part.width:,}{shared}"
+        latent = f" on {part.latent_size:,} numbers a token" if part.latent_size else ""
+        return f"{part.count} experts, {part.active} active, f = {part.width:,}{latent}{shared}"
     return ""
 
 

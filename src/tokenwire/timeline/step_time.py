@@ -133,7 +133,9 @@ def step_time(
     if jitter_share:
         shaken = jitter(run, durations, send, _share(jitter_share), together=plan.tp * plan.cp * plan.ep, replicas=plan.dp, blocking=holds)
     step = pipe_end + last + (shaken.mean - shaken.without if shaken else 0.0)
-    need = flops_per_token(arch, plan.training.sequence_length)
+    # What is trained, with a module of multi-token prediction for every further token.
+    trained = replace(plan.config.trained(arch), mtp_layers=getattr(plan.config, "mtp_num_layers", None) or 0)
+    need = flops_per_token(trained, plan.training.sequence_length)
     tokens = plan.training.global_batch * plan.training.sequence_length
     rate = need.value * tokens / (step * plan.world)
     out = StepTime(
