@@ -149,7 +149,10 @@ def layers(args: Mapping[str, Any]) -> int:
     (4, 12)
     """
     letters = pattern(args).replace("|", "")
-    return len(letters) if letters else whole(args, "decoder-num-layers" if has_encoder(args) else "num-layers")
+    if letters:
+        args.get("num-layers")  # read, and no more than the pattern says
+        return len(letters)
+    return whole(args, "decoder-num-layers" if has_encoder(args) else "num-layers")
 
 
 def has_encoder(args: Mapping[str, Any]) -> bool:
