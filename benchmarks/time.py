@@ -37,7 +37,7 @@ def own() -> tuple[int, float, float]:
     from tokenwire.fabric import ClusterConfig
     from tokenwire.model import preset
     from tokenwire.plan import TrainingConfig, read_plan, resolve
-    from tokenwire.step import operations
+    from tokenwire.step import calls_of
     from tokenwire.timeline import step_time
 
     arch, facts = preset("gpt3-175b"), ClusterConfig(preset="dgx-a100-superpod", gpus=GPUS).facts
@@ -49,7 +49,7 @@ def own() -> tuple[int, float, float]:
         config = read_plan({"tp": one["tp"], "pp": one["pp"], "vpp": one["v"], "sequence_parallel": one["tp"] != 1,
                             "use_distributed_optimizer": True, **(again if one["recompute"] == "full" else {})})  # fmt: skip
         plan = resolve(config, TrainingConfig(sequence_length=2048, global_batch=BATCH, micro_batch=int(one["b"])), arch, GPUS)
-        rows = operations(arch, plan)
+        rows = calls_of(arch, plan)
         ready = time.process_time()
         step_time(arch, plan, rows, facts)
         alone += (time.process_time() - ready) * (number > 0)
@@ -62,14 +62,14 @@ def large() -> float:
     from tokenwire.fabric import ClusterConfig
     from tokenwire.model import preset
     from tokenwire.plan import TrainingConfig, read_plan, resolve
-    from tokenwire.step import operations
+    from tokenwire.step import calls_of
     from tokenwire.timeline import step_time
 
     arch, facts = preset("llama-3.1-405b"), ClusterConfig(preset="dgx-h100-superpod", gpus=1024).facts
     config = read_plan({"tp": 8, "pp": 8, "vpp": 8, "sequence_parallel": True, "account_for_embedding_in_pipeline_split": True,
                         "account_for_loss_in_pipeline_split": True})  # fmt: skip
     plan = resolve(config, TrainingConfig(sequence_length=8192, global_batch=1536, micro_batch=1), arch, 1024)
-    rows = operations(arch, plan).to_dicts()
+    rows = calls_of(arch, plan)
     begin = time.process_time()
     step_time(arch, plan, rows, facts)
     return time.process_time() - begin

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenwire.config import read_section
 from tokenwire.errors import InputError
@@ -22,7 +21,7 @@ from tokenwire.formats.runs import Run
 from tokenwire.model import ModelConfig, architecture
 from tokenwire.model.architecture import Architecture, Experts, StateSpace
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
-from tokenwire.step import operations
+from tokenwire.step import Operation, calls_of
 from tokenwire.timeline import Accelerator, StepTime, accelerator, step_time
 from tokenwire.timeline.calibration import precision_of
 
@@ -45,7 +44,7 @@ class Case:
     run: Run
     arch: Architecture
     plan: Plan
-    rows: list[dict[str, Any]]
+    rows: tuple[Operation, ...]
     facts: ClusterFacts
     gpu: Accelerator
 
@@ -91,7 +90,7 @@ def case_of(table: str, run: Run) -> Case:
     gpu = accelerator(str(run.software["gpu"]))
     if run.software.get("precision") == "nvfp4":
         gpu = gpu.in_four_bits()
-    return Case(table, run, arch, plan, operations(arch, plan).to_dicts(), facts.facts, gpu)
+    return Case(table, run, arch, plan, calls_of(arch, plan), facts.facts, gpu)
 
 
 def cases(folder: Path = DATA, *names: str) -> tuple[list[Case], list[tuple[str, Run, str]]]:

@@ -84,7 +84,7 @@ def test_nobody_is_faster_among_others(start: float, placement: str, routing: st
 
 
 def test_kinds_come_one_after_the_other() -> None:
-    late = [replace(call(stage, "all_reduce", "dp", 3, 10**6), phase="gradients") for stage in (0, 1)]
+    late = [call(stage, "all_reduce", "dp", 3, 10**6)._replace(phase="gradients") for stage in (0, 1)]
     rows = said(*late, *(call(stage, "all_gather", "tp", 4, 10**6) for stage in (0, 1)))
     fabric = build(ClusterConfig(preset="fat-tree", nodes=3))
     (run,) = mixed(jobs(["a"], [traffic(rows, plan(), fabric)]), [1.0], fabric)

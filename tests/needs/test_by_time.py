@@ -32,7 +32,7 @@ TWO = ("model.preset=llama-3.2-1b", "training.sequence_length=2048", "training.g
 def timed(*overrides: str) -> Timed:
     journey = Journey.read(None, overrides, base="gpt2")
     facts = journey.config.cluster.facts
-    return Timed(journey.model().architecture, journey.plan(), journey.step().to_dicts(), facts)
+    return Timed(journey.model().architecture, journey.plan(), journey.calls(), facts)
 
 
 def test_zero3_needs_a_fast_nic() -> None:

@@ -36,7 +36,7 @@ def test_the_usual_setting_is_that_of_gpu_framework_and_precision() -> None:
 
 def test_a_setting_slows_products_and_says_so() -> None:
     journey = Journey.read(None, H100)
-    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts
+    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts
     plain, usual_ = (step_time(arch, plan, rows, facts, setting=name) for name in ("none", None))
     assert plain.step_seconds < usual_.step_seconds
     assert any("as fast as each is alone" in note for note in plain.notes)

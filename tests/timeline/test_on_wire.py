@@ -17,9 +17,9 @@ BASE = ("model.preset=llama-3.1-8b", "training.sequence_length=2048", "training.
 
 def seen(*overrides: str) -> tuple[StepTime, tuple[Signature, ...]]:
     journey = Journey.read(None, [*BASE, *overrides])
-    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts
+    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts
     step = step_time(arch, plan, rows, facts, whole=True)
-    return step, signatures(step, plan, rows.to_dicts(), facts, accelerator(facts.gpu))
+    return step, signatures(step, plan, rows, facts, accelerator(facts.gpu))
 
 
 def test_what_leaves_a_node_by_hand() -> None:
@@ -81,7 +81,7 @@ def test_an_oversubscribed_network_is_slower_behind_the_nics() -> None:
 
 def test_shared_links_make_the_step_longer() -> None:
     journey = Journey.read(None, BASE)
-    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts
+    arch, plan, rows, facts = journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts
     plain = step_time(arch, plan, rows, facts)
     slow = step_time(arch, plan, rows, facts, shared={("reduce_scatter", "dp", "gradients"): 3.0})
     assert slow.gradients_seconds == pytest.approx(3 * plain.gradients_seconds)

@@ -19,7 +19,7 @@ LLAMA = ("model.preset=llama-3.1-8b", "training.sequence_length=4096", "training
 
 def timed(*overrides: str, **more: Any) -> StepTime:
     journey = Journey.read(None, [*LLAMA, *overrides])
-    return step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts, **more)
+    return step_time(journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts, **more)
 
 
 def test_compute_exposed_and_bubble_are_the_step() -> None:
@@ -59,7 +59,7 @@ def test_overlapped_gradients_are_hidden() -> None:
 ])  # fmt: skip
 def test_what_is_waited_for_has_the_name_under_which_it_is_said(said: set[str], plan: str) -> None:
     journey = Journey.read(None, [*(one for one in LLAMA if not one.startswith("plan.")), *(f"plan.{one}" for one in plan.split())], base="gpt2")
-    step = step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts, setting="none")
+    step = step_time(journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts, setting="none")
     for stage in step.stages:
         assert said <= set(stage.said)
         # Of nothing is waited for longer than it is said: sends are waited for in the bubble, and no product is slowed without a setting.
@@ -91,7 +91,7 @@ def test_a_rank_that_is_not_there_is_refused() -> None:
 def test_every_dialect_has_a_time(dialect: str) -> None:
     sizes = [] if dialect == "torchtitan" else ["plan.tp=1", "plan.pp=1"]
     step = Journey.read(None, ["model.preset=llama-3.2-1b", "training.sequence_length=1024", f"plan.dialect={dialect}", *sizes])
-    out = step_time(step.model().architecture, step.plan(), step.step(), step.config.cluster.facts)
+    out = step_time(step.model().architecture, step.plan(), step.calls(), step.config.cluster.facts)
     assert 0 < out.step_seconds < 60
     assert out.compute_seconds + out.exposed_communication_seconds + out.bubble_seconds == pytest.approx(out.step_seconds)
 
@@ -99,7 +99,7 @@ def test_every_dialect_has_a_time(dialect: str) -> None:
 @pytest.mark.parametrize("name", ["ZBVZeroBubble", "InterleavedZeroBubble", "Interleaved1F1B", "GPipe", "1F1B"])
 def test_every_schedule_of_torchtitan_runs(name: str) -> None:
     journey = Journey.read(None, [*LLAMA[:5], "plan.dialect=torchtitan", "plan.tp=1", "plan.pp=2", f"plan.pipeline_parallel_schedule={name}"])
-    out = step_time(journey.model().architecture, journey.plan(), journey.step(), journey.config.cluster.facts)
+    out = step_time(journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts)
     assert out.step_seconds > 0
 
 

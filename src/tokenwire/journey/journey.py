@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokenwire.journey.placement import Placement
     from tokenwire.model import Model
     from tokenwire.plan import Plan
+    from tokenwire.step import Operation
     from tokenwire.text import Text
     from tokenwire.tokens import Encoding, Tokenizer, TokenStatistics
 
@@ -74,8 +75,12 @@ class Journey:
         """Return the parallel plan, checked: sizes, rank grid, groups, stages."""
         return self._plan
 
+    def calls(self) -> tuple[Operation, ...]:
+        """Return what is said in one training step, an entry a kind of call by a rank of a stage."""
+        return self._calls
+
     def step(self) -> pl.DataFrame:
-        """Return the operations of one training step (columns: ``tokenwire.step``)."""
+        """Return the same as a table (columns: ``tokenwire.step``)."""
         return self._step
 
     # fabric, flows, wire, needs ---------------------------------------------------------------------------------
@@ -153,10 +158,16 @@ class Journey:
         return resolve(self.config.plan, self.config.training, self.model().architecture, self.config.cluster.world)
 
     @cached_property
-    def _step(self) -> pl.DataFrame:
-        from tokenwire.step import operations
+    def _calls(self) -> tuple[Operation, ...]:
+        from tokenwire.step import calls_of
 
-        return operations(self.model().architecture, self.plan())
+        return calls_of(self.model().architecture, self.plan())
+
+    @cached_property
+    def _step(self) -> pl.DataFrame:
+        from tokenwire.step.operation import frame
+
+        return frame(self.calls())
 
     @cached_property
     def _fabric(self) -> Fabric:

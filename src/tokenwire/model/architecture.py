@@ -9,7 +9,7 @@ Symbols: h hidden, L layers, V vocabulary, a heads, g KV heads, d head dim, f fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
 
@@ -176,6 +176,18 @@ class Architecture:
     mtp_block: tuple[Layer, ...] = ()
     rope_theta: float = 10_000.0
     adapters: Adapters | None = None
+
+    def __hash__(self) -> int:
+        """Return the hash of all fields, worked out once: many things are kept by model."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the fields without the hash: those of texts differ from process to process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:

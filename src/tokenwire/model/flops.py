@@ -17,6 +17,7 @@ A causal mask leaves half of the s² scores; conventions differ in whether they 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from tokenwire.errors import InputError, unknown
 from tokenwire.figures import Figure
@@ -35,6 +36,7 @@ from tokenwire.model.architecture import (
 from tokenwire.model.parameters import layer_runs, parameters
 
 
+@lru_cache(maxsize=256)
 def flops_per_token(arch: Architecture, sequence_length: int, convention: str = "megatron") -> Figure:
     """Return the FLOPs of forward and backward for one token of a sequence of ``sequence_length``.
 

@@ -12,7 +12,7 @@ from tokenwire.needs.shares import asked
 from tokenwire.needs.timed import Timed
 from tokenwire.plan import Plan, resolve
 from tokenwire.plan.training import TrainingConfig
-from tokenwire.step import operations
+from tokenwire.step import calls_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,6 @@ def _sized(arch: Architecture, plan: Plan, facts: ClusterFacts, gpus: int, batch
     except InputError:
         return None  # no work for so many replicas
     there = facts.model_copy(update={"nodes": max(1, gpus // facts.gpus_per_node)})
-    timed = Timed(arch, more, operations(arch, more).to_dicts(), there)
+    timed = Timed(arch, more, calls_of(arch, more), there)
     step = timed.step()
     return Size(batch, gpus, whole, step.step_seconds, max(0.0, 1 - timed.alone().step_seconds / step.step_seconds), step.mfu)

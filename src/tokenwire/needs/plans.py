@@ -11,7 +11,7 @@ from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
 from tokenwire.needs.timed import ENDLESS, Timed
 from tokenwire.plan import Plan, read_plan, resolve
-from tokenwire.step import operations
+from tokenwire.step import calls_of
 from tokenwire.timeline.memory import memory, software_on
 
 MOST = 64
@@ -58,7 +58,7 @@ def _others(arch: Architecture, plan: Plan, gpus_per_node: int) -> Iterator[Plan
 
 
 def _timed(arch: Architecture, plan: Plan, facts: ClusterFacts) -> Candidate:
-    timed = Timed(arch, plan, operations(arch, plan).to_dicts(), facts)
+    timed = Timed(arch, plan, calls_of(arch, plan), facts)
     step = timed.step()
     peak, fits = _memory(arch, plan, facts)
     return Candidate(

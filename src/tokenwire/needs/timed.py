@@ -6,13 +6,13 @@ efficiency T(∞)/T(R). What rates and latencies a step bears is found by halvin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
+from tokenwire.step import Operation
 from tokenwire.timeline import StepTime, step_time
 from tokenwire.timeline.communication import place_of
 
@@ -30,7 +30,7 @@ class Timed:
 
     arch: Architecture
     plan: Plan
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Operation]
     facts: ClusterFacts
     known: dict[tuple[tuple[str, float], ...], StepTime] = field(default_factory=dict, repr=False)
 
@@ -43,11 +43,11 @@ class Timed:
 
     def alone(self) -> StepTime:
         """Return the step in which what leaves a node takes no time at all, neither for its bytes nor for its way."""
-        free = {}
+        free: dict[tuple[str, str, str], float] = {}
         for row in self.rows:
-            place = place_of(self.plan, row["group"], row["stage"], self.facts.gpus_per_node, row["peer"])
+            place = place_of(self.plan, row.group, row.stage, self.facts.gpus_per_node, row.peer)
             if place.nodes > 1:
-                free[row["op"], row["group"], row["phase"]] = 0.0
+                free[row.op, row.group, row.phase] = 0.0
         return step_time(self.arch, self.plan, self.rows, self.facts, shared=free)
 
     def share(self, name: str, value: float, best: float) -> float:

@@ -1,7 +1,7 @@
 """Step: what is said. One training step as a table of operations.
 
-In: an ``Architecture`` and a checked ``Plan``. Out of ``operations``: a polars frame, one row a kind of call by one rank of
-a pipeline stage in one optimizer step (columns: ``operation.COLUMNS``). ``dialects/`` has one package a framework, which
+In: an ``Architecture`` and a checked ``Plan``. Out of ``calls_of``: an ``Operation`` a kind of call by one rank of a pipeline stage in
+one optimizer step; out of ``operations`` the same as a polars frame (columns: ``operation.COLUMNS``). ``dialects/`` has one package a framework, which
 offers ``operations(arch, plan) -> Iterable[Operation]``; ``schedules/`` the ordered actions of each pipeline rank.
 """
 
@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
     from tokenwire.plan import Plan
 
-__all__ = ["COLUMNS", "Operation", "operations"]
+__all__ = ["COLUMNS", "Operation", "calls_of", "operations"]
 
 
-def operations(arch: Architecture, plan: Plan) -> pl.DataFrame:
-    """Return every communication of one optimizer step, one row a kind of call by a rank of a stage.
+def calls_of(arch: Architecture, plan: Plan) -> tuple[Operation, ...]:
+    """Return every communication of one optimizer step, an entry a kind of call by a rank of a stage.
 
     Raises ``InputError`` where the plan's dialect is not known.
     """
     from tokenwire.step.dialects import dialect
+    from tokenwire.step.operation import spoken
+
+    return spoken(dialect(plan.config.dialect)(arch, plan))
+
+
+def operations(arch: Architecture, plan: Plan) -> pl.DataFrame:
+    """Return the step table: what ``calls_of`` says, a row each. Raises ``InputError`` as that does."""
     from tokenwire.step.operation import frame
 
-    return frame(dialect(plan.config.dialect)(arch, plan))
+    return frame(calls_of(arch, plan))

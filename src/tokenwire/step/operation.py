@@ -7,8 +7,7 @@ nccl-tests count; ``count`` is calls by one rank in one optimizer step.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokenwire.units import element_bytes
 
@@ -30,8 +29,7 @@ COLUMNS = (
 """The columns of the step table, in order."""
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """``count`` calls of ``op`` on a group by one rank of ``stage``; see the module for what ``elements`` means.
 
     ``parallelism`` is who demands it (dp tp sp pp cp ep fsdp); ``peer`` the stage at the other end of a send or receive;
@@ -47,7 +45,7 @@ class Operation:
     group: str
     group_size: int
     phase: Phase
-    count: int
+    count: int  # type: ignore[assignment] # a tuple counts its entries by that name, which nobody needs here
     elements: int
     dtype: str
     parallelism: str
@@ -60,19 +58,35 @@ class Operation:
     why: str = ""
 
     @property
+    def said(self) -> tuple[object, ...]:
+        """Return what is said, whoever says it and to whom: all but the stages and the texts that explain it."""
+        return self[1:10] + self[11:12]
+
+    @property
     def bytes(self) -> int:
         """Return the bytes of the full tensor of one call."""
         return element_bytes(self.elements, self.dtype)
 
+    def moved(self, stages: int) -> Operation:
+        """Return what a stage says that is like this one, so many stages further on, and so are those whom it sends to."""
+        if not stages:
+            return self
+        return self._replace(stage=self.stage + stages, peer=None if self.peer is None else self.peer + stages)
 
-def frame(operations: Iterable[Operation]) -> pl.DataFrame:
-    """Return the step table (``COLUMNS``); groups of one, calls that are never made and empty tensors are left out."""
-    import polars as pl
 
-    rows = [
+def spoken(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Return the operations without those of groups of one, without calls that are never made and without empty tensors."""
+    return tuple(
         row for row in operations
         if row.group_size > 1 and row.count > 0 and (row.elements > 0 or row.op == "barrier")
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def frame(operations: Iterable[Operation]) -> pl.DataFrame:
+    """Return the step table (``COLUMNS``) of what is ``spoken``."""
+    import polars as pl
+
+    rows = spoken(operations)
     text, whole = pl.String, pl.Int64
     numbers = {"stage", "group_size", "count", "elements", "bytes", "peer", "layers"}
     schema = {name: whole if name in numbers else text for name in COLUMNS}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from tokenwire.collectives.nccl.graph import graphs
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.plan import Plan
+from tokenwire.plan.grid import Grid, Ranks
+from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator
 
 CALL_SECONDS = 1e-5
@@ -143,7 +145,17 @@ def place_of(plan: Plan, group: str, stage: int, gpus_per_node: int, peer: int |
     if peer is not None:
         src, dst = stage * each // gpus_per_node, peer * each // gpus_per_node
         return Place(2, 1 if src == dst else 2, 2 if src == dst else 1)
-    members = plan.members(group, stage * each)
+    if group == "embedding":
+        return _place(plan.members(group, stage * each), gpus_per_node)
+    return _place_in(*plan.group(group), stage * each, gpus_per_node)
+
+
+@lru_cache(maxsize=4096)
+def _place_in(grid: Grid, axes: tuple[str, ...], rank: int, gpus_per_node: int) -> Place:
+    return _place(grid.group_of(rank, *axes), gpus_per_node)
+
+
+def _place(members: Ranks, gpus_per_node: int) -> Place:
     if not len(members):
         return Place(1, 1, 1)
     nodes = 1 + int(np.count_nonzero(np.diff(members // gpus_per_node)))  # members ascend
@@ -209,6 +221,8 @@ class Said:
 
 TENSOR = {"tp", "sp"}
 """Parallelisms within a product."""
+MICRO_BATCH: dict[str, str] = {"data": "forward", "forward": "forward", "backward": "backward"}
+"""Phases of a micro-batch, and in which of its two passes they are."""
 DATA = {"dp", "fsdp"}
 """Parallelisms of data: what they say hides behind computation, and goes after all others on the NICs."""
 
@@ -224,32 +238,28 @@ def ending(op: str, who: str, phase: str) -> str:
     return "weights" if phase == "optimizer" and op in ("all_gather", "broadcast") else "small"
 
 
-def said(rows: Iterable[Mapping[str, Any]], stage: int, calls: Calls) -> Said:
+def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
     """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
     out, plan = Said(), calls.plan
-    own, each_micro_batch = plan.stages[stage], _each_micro_batch(plan)
-    chunks = [len(chunk) for chunk in own.chunks]
+    each_micro_batch, shares = _each_micro_batch(plan), Shares.of([len(chunk) for chunk in plan.stages[stage].chunks])
     for row in rows:
-        if row["phase"] == "setup" or row["op"] == "recv":
+        op, group, phase, who = row.op, row.group, row.phase, row.parallelism
+        if phase == "setup" or op == "recv":
             continue
-        who, phase = row["parallelism"], row["phase"]
-        place = calls.place(row["group"], stage, row["peer"])
-        each = calls.seconds(row["op"], row["bytes"], place) * calls.slower.get((row["op"], row["group"], phase), 1.0)
+        place = calls.place(group, stage, row.peer)
+        each = calls.seconds(op, row.bytes, place) * calls.slower.get((op, group, phase), 1.0)
+        spent = each * row.count
         if place.nodes > 1:
             out.across.add(who)
-        if row["op"] == "send" and row["group"] == "pp":
+        if op == "send" and group == "pp":
             out.send = max(out.send, each)
-        elif who in DATA and (phase in ("forward", "backward") or (phase == "gradients" and each_micro_batch)):
-            when = "forward" if phase == "forward" else "backward"
-            _spread(out, chunks, when, who, each * row["count"] / plan.micro_batches, row)
-        elif phase in ("forward", "backward", "data"):
-            when = "forward" if phase == "data" else phase
-            _spread(out, chunks, when, _beside(plan, row), each * row["count"] / plan.micro_batches, row)
+        elif phase in MICRO_BATCH or (phase == "gradients" and who in DATA and each_micro_batch):
+            _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _beside(plan, row), spent / plan.micro_batches)
         else:
-            who = ending(row["op"], who, phase)
+            who = ending(op, who, phase)
             number, seconds = out.tail.get(who, (0, 0.0))
-            out.tail[who] = number + row["count"], seconds + each * row["count"]
-        out.by_class[who] = out.by_class.get(who, 0.0) + each * row["count"]
+            out.tail[who] = number + row.count, seconds + spent
+        out.by_class[who] = out.by_class.get(who, 0.0) + spent
     return out
 
 
@@ -265,29 +275,45 @@ def _each_micro_batch(plan: Plan) -> bool:
     return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 
-def _beside(plan: Plan, row: Mapping[str, Any]) -> str:
+def _beside(plan: Plan, row: Operation) -> str:
     """Return the class of a row; those with ``~input`` and ``~weight`` start before that product of the backward and are waited for after.
 
     Megatron gathers the input again while the gradient of the input is computed, and scatters that while the gradient of the
     weight is (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     """
-    who: str = row["parallelism"]
-    if who in TENSOR and plan.config.dialect == "megatron" and row["phase"] == "backward" and row["layers"]:
-        if row["op"] == "all_gather" and row["what"].endswith("again"):
+    who: str = row.parallelism
+    if who in TENSOR and plan.config.dialect == "megatron" and row.phase == "backward" and row.layers:
+        if row.op == "all_gather" and row.what.endswith("again"):
             return f"{who}~input"
-        if row["what"].endswith("input gradient"):
+        if row.what.endswith("input gradient"):
             return f"{who}~weight"
     return who
 
 
-def _spread(out: Said, chunks: list[int], phase: str, who: str, seconds: float, row: Mapping[str, Any]) -> None:
-    """Add seconds of a micro-batch to the chunks: by their layers, or to the chunk with the embedding or the head."""
-    if row["layers"] or not ("embedding" in row["what"] or "head" in row["what"] or "loss" in row["what"]):
-        whole = sum(chunks) or 1
-        shares = [layers / whole for layers in chunks]
-    else:
-        last = "embedding" not in row["what"]
-        shares = [float(i == (len(chunks) - 1 if last else 0)) for i in range(len(chunks))]
+class Shares(NamedTuple):
+    """Which share of a row each virtual stage of a rank says: by its layers, or all by the first or the last one."""
+
+    layers: tuple[float, ...]
+    first: tuple[float, ...]
+    last: tuple[float, ...]
+
+    @classmethod
+    def of(cls, chunks: list[int]) -> Shares:
+        """Return the shares for virtual stages of so many layers."""
+        whole, others = sum(chunks) or 1, (0.0,) * (len(chunks) - 1)
+        return cls(tuple(layers / whole for layers in chunks), (1.0, *others), (*others, 1.0))
+
+    def of_row(self, row: Operation) -> tuple[float, ...]:
+        """Return the shares of a row: embedding, head and loss are not of all."""
+        if row.layers:
+            return self.layers
+        if "embedding" in row.what:
+            return self.first
+        return self.last if "head" in row.what or "loss" in row.what else self.layers
+
+
+def _spread(out: Said, shares: tuple[float, ...], phase: str, who: str, seconds: float) -> None:
+    """Add seconds of a micro-batch to the virtual stages."""
     for chunk, share in enumerate(shares):
         if share:
             sums = out.action.setdefault((chunk, phase), {})

@@ -136,6 +136,14 @@ def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash"
     )  # fmt: skip
 
 
+def wide_layers(plan: Plan, layers: int) -> frozenset[int]:
+    """Return the layers, of so many, that a plan in 8 bits leaves in 16: its first and last ones, where it says so."""
+    config = plan.config
+    if not isinstance(config, MegatronPlan) or not config.first_last_layers_bf16:
+        return frozenset()
+    return frozenset(i for i in range(layers) if config.in_16_bits(i, layers))
+
+
 def chunk_work(
     arch: Architecture, plan: Plan, gpu: Accelerator, stage: Stage, chunk: int, attention: AttentionKind = "flash"
 ) -> Work:
@@ -145,9 +153,9 @@ def chunk_work(
     kinds: dict[tuple[int, Again], int] = {}
     wide: dict[tuple[int, Again], int] = {}
     before = sum(len(ahead) for ahead in stage.chunks[:chunk])
-    mixed = plan.config if isinstance(plan.config, MegatronPlan) and plan.config.first_last_layers_bf16 else None
+    in_16_bits = wide_layers(plan, len(arch.layers))
     for i, redo in zip(layers, again(plan.config, layers, before), strict=True):
-        among = wide if mixed and mixed.in_16_bits(i, len(arch.layers)) else kinds
+        among = wide if i in in_16_bits else kinds
         among[id(arch.layers[i]), redo] = among.get((id(arch.layers[i]), redo), 0) + 1
     by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
     last = chunk == len(stage.chunks) - 1

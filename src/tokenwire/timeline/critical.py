@@ -56,7 +56,7 @@ def _waited_for(run: Run, x: int) -> int | None:
     rank = graph.rank[x]
     came: list[tuple[float, bool, int]] = []
     if x > graph.first[rank]:
-        held = run.send if run.blocking and graph.sends(x - 1) else 0.0
+        held = run.send if run.blocking and graph.sends[x - 1] else 0.0
         came.append((run.ended[x - 1] + held, True, x - 1))
     came += [(run.ended[y] + run.send, False, y) for y in (graph.one[x], graph.two[x]) if y >= 0 and graph.rank[y] != rank]
     close = [one for one in came if one[0] >= run.started[x] * (1 - 1e-12)]

@@ -9,7 +9,7 @@ it, where the framework's flag lets them), gathered weights after the optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tokenwire.fabric import ClusterFacts
 from tokenwire.plan import Plan
+from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.communication import Place, call_seconds, place_of
 from tokenwire.timeline.overlap import flags
@@ -132,12 +133,12 @@ def leaving(op: str, size: float, place: Place) -> tuple[float, int, int]:
 
 
 def signatures(
-    step: StepTime, plan: Plan, rows: Iterable[Mapping[str, Any]], facts: ClusterFacts, gpu: Accelerator, bins: int = BINS
+    step: StepTime, plan: Plan, rows: Iterable[Operation], facts: ClusterFacts, gpu: Accelerator, bins: int = BINS
 ) -> tuple[Signature, ...]:  # fmt: skip
     """Return the signature of each stage (its first rank's NIC). Micro-batches that were not run are spread over their time."""
-    by_stage: dict[int, list[Mapping[str, Any]]] = {stage.index: [] for stage in plan.stages}
+    by_stage: dict[int, list[Operation]] = {stage.index: [] for stage in plan.stages}
     for row in rows:
-        by_stage[row["stage"]].append(row)
+        by_stage[row.stage].append(row)
     out = []
     for stage in plan.stages:
         found = tuple(_bursts(by_stage[stage.index], plan, stage.index, facts, gpu))
@@ -148,17 +149,17 @@ def signatures(
     return tuple(out)
 
 
-def _bursts(rows: Iterable[Mapping[str, Any]], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Iterable[Burst]:
+def _bursts(rows: Iterable[Operation], plan: Plan, stage: int, facts: ClusterFacts, gpu: Accelerator) -> Iterable[Burst]:
     for row in rows:
-        if row["op"] == "recv" or row["phase"] == "setup":
+        if row.op == "recv" or row.phase == "setup":
             continue
-        place = place_of(plan, row["group"], stage, facts.gpus_per_node, row["peer"])
+        place = place_of(plan, row.group, stage, facts.gpus_per_node, row.peer)
         if place.nodes < 2:
             continue
-        size, messages, peers = leaving(row["op"], max(row["bytes"], 4), place)
-        seconds = call_seconds(row["op"], row["bytes"], place, facts, gpu)
+        size, messages, peers = leaving(row.op, max(row.bytes, 4), place)
+        seconds = call_seconds(row.op, row.bytes, place, facts, gpu)
         yield Burst(
-            row["op"], row["group"], row["phase"], row["parallelism"], row["what"], row["count"], size, seconds, messages, peers, peers
+            row.op, row.group, row.phase, row.parallelism, row.what, row.count, size, seconds, messages, peers, peers
         )  # fmt: skip
 
 

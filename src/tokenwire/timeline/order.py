@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tokenwire.errors import InputError
 from tokenwire.step.schedules import Action, Schedule, schedule
@@ -37,10 +37,32 @@ class Order:
         """Return the number of ranks."""
         return len(self.first) - 1
 
-    def sends(self, x: int) -> bool:
-        """Return whether the result of an action goes to another stage."""
-        kind, stage, _, _ = self.actions[x]
-        return (kind == "F" and stage < self.stages - 1) or (kind in "BI" and stage > 0)
+    @cached_property
+    def sends(self) -> tuple[bool, ...]:
+        """Return by action whether its result goes to another stage."""
+        last = self.stages - 1
+        return tuple((kind == "F" and stage < last) or (kind in "BI" and stage > 0) for kind, stage, _, _ in self.actions)
+
+    @cached_property
+    def steps(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
+        """Return in the order of ``sorted``: actions, their ranks, the actions of other ranks that they wait for or -1, whether each ``sends``.
+
+        What an action waits for on its own rank stands before it there, and has ended. It waits for one of another rank at most.
+        """
+        rank = self.rank
+        far = [max(a if rank[a] != r else -1, b if rank[b] != r else -1) for a, b, r in zip(self.one, self.two, rank, strict=True)]
+        return self.sorted, *(tuple(column[x] for x in self.sorted) for column in (rank, far, self.sends))  # type: ignore[return-value]
+
+    @cached_property
+    def costs(self) -> tuple[tuple[int, tuple[str, int]], ...]:
+        """Return the different (rank, cost) of all actions."""
+        return tuple(dict.fromkeys(zip(self.rank, self.cost, strict=True)))
+
+    @cached_property
+    def which(self) -> tuple[int, ...]:
+        """Return by action the place of its (rank, cost) in ``costs``."""
+        place = {cost: i for i, cost in enumerate(self.costs)}
+        return tuple(place[cost] for cost in zip(self.rank, self.cost, strict=True))
 
 
 @lru_cache(maxsize=64)

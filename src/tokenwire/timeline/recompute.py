@@ -53,7 +53,7 @@ def again(config: PlanConfig, layers: tuple[int, ...], before: int = 0) -> tuple
         return tuple(Again("layer" if not block or i < number else "nothing") for i in range(len(layers)))
     if isinstance(config, TorchtitanPlan):
         return _torchtitan(config, len(layers), before)
-    return tuple(Again("layer" if getattr(config, "activation_checkpointing", False) else "nothing") for _ in layers)
+    return (Again("layer" if getattr(config, "activation_checkpointing", False) else "nothing"),) * len(layers)
 
 
 def _torchtitan(config: TorchtitanPlan, layers: int, before: int) -> tuple[Again, ...]:

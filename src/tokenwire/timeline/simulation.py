@@ -9,6 +9,7 @@ Where a send blocks (Megatron's 1F1B waits for its own sends), the rank is free 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,23 +75,21 @@ def play(
     noise: Sequence[float] | None = None,
 ) -> Run:  # fmt: skip
     """Return the run of every action of a graph; ``noise`` is a factor by action on its duration."""
-    rank, one, two, n = graph.rank, graph.one, graph.two, len(graph.actions)
-    spent = [durations[r][cost] for r, cost in zip(rank, graph.cost, strict=True)]
+    n = len(graph.actions)
+    lasts = [durations[r][cost] for r, cost in graph.costs]
+    spent = [lasts[i] for i in graph.which]
     if noise is not None:
         spent = [seconds * factor for seconds, factor in zip(spent, noise, strict=True)]
-    holds = [send if blocking and graph.sends(x) else 0.0 for x in range(n)] if blocking and send else None
-    free, started, ended = [0.0] * graph.ranks, [0.0] * n, [0.0] * n
-    for x in graph.sorted:
-        r = rank[x]
-        start = free[r]
-        for y in (one[x], two[x]):
-            if y >= 0:
-                come = ended[y] if rank[y] == r else ended[y] + send
-                if come > start:  # max() takes three times as long
-                    start = come
+    held = send if blocking else 0.0
+    free, started = [0.0] * graph.ranks, [0.0] * n
+    ended = [0.0] * n + [-math.inf]  # number -1: nothing to wait for
+    for x, r, y, sends in zip(*graph.steps, strict=True):
+        start, come = free[r], ended[y] + send
+        if come > start:  # max() takes three times as long
+            start = come
         started[x] = start
         ended[x] = end = start + spent[x]
-        free[r] = end if holds is None else end + holds[x]
+        free[r] = end + held if sends else end
     first = graph.first
     busy = tuple(sum(spent[first[r] : first[r + 1]]) for r in range(graph.ranks))
-    return Run(tuple(free), busy, graph, tuple(started), tuple(ended), micro_batches, send=send, blocking=blocking)
+    return Run(tuple(free), busy, graph, tuple(started), tuple(ended[:-1]), micro_batches, send=send, blocking=blocking)

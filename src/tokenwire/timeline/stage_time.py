@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
+from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.communication import DATA, Calls, Said, said
-from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds
+from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds, wide_layers
 from tokenwire.timeline.overlap import Flags, exposed, unpaired, waits
 
 SPLIT = ("zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -80,8 +80,39 @@ class Load:
         return out
 
 
+def loads_of(
+    arch: Architecture, rows: Iterable[Operation], calls: Calls, flag: Flags, attention: AttentionKind, slower: Mapping[int, float]
+) -> tuple[Load, ...]:  # fmt: skip
+    """Return what each stage has to do, stages that are alike (most of a long pipeline) worked out once; ``rows`` are of all stages.
+
+    ``slower`` are factors by stage where not 1.
+    """
+    plan = calls.plan
+    by_stage: dict[int, list[Operation]] = {stage.index: [] for stage in plan.stages}
+    for row in rows:
+        by_stage[row.stage].append(row)
+    known: dict[Hashable, Load] = {}
+    out = []
+    for stage in plan.stages:
+        own, factor = by_stage[stage.index], slower.get(stage.index, 1.0)
+        kind = (factor, *_kind(arch, stage, own, calls))
+        if kind not in known:
+            known[kind] = load(arch, own, stage, calls, flag, attention, factor)
+        out.append(replace(known[kind], stage=stage))
+    return tuple(out)
+
+
+def _kind(arch: Architecture, stage: Stage, rows: Sequence[Operation], calls: Calls) -> tuple[Hashable, ...]:
+    """Return what stages have in common that take the same time: their layers, what they say, and where those are whom they say it to."""
+    wide = wide_layers(calls.plan, len(arch.layers))
+    layers = tuple(tuple((id(arch.layers[i]), i in wide) for i in chunk) for chunk in stage.chunks)
+    whom = dict.fromkeys((row.group, row.peer) for row in rows)
+    places = tuple(calls.place(group, stage.index, peer) for group, peer in whom)
+    return stage.has_embedding, stage.has_head, stage.has_next_tokens, layers, places, tuple(row.said for row in rows)
+
+
 def load(
-    arch: Architecture, rows: Iterable[Mapping[str, Any]], stage: Stage, calls: Calls, flag: Flags, attention: AttentionKind,
+    arch: Architecture, rows: Iterable[Operation], stage: Stage, calls: Calls, flag: Flags, attention: AttentionKind,
     slower: float,
 ) -> Load:  # fmt: skip
     """Return what a stage has to do; ``rows`` are its rows of the step table."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
@@ -18,6 +19,7 @@ from tokenwire.figures import Figure
 from tokenwire.model import flops_per_token
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
+from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator, accelerator_of
 from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
 from tokenwire.timeline.communication import Calls
@@ -27,7 +29,7 @@ from tokenwire.timeline.exchange import once
 from tokenwire.timeline.jitter import Jitter, jitter
 from tokenwire.timeline.overlap import blocking, flags
 from tokenwire.timeline.simulation import Run, pipeline
-from tokenwire.timeline.stage_time import SPLIT, Load, StageTime, load, stage_time
+from tokenwire.timeline.stage_time import SPLIT, Load, StageTime, loads_of, stage_time
 
 if TYPE_CHECKING:
     import polars as pl
@@ -107,21 +109,20 @@ def schedule_of(plan: Plan) -> str:
 
 
 def step_time(
-    arch: Architecture, plan: Plan, rows: pl.DataFrame | Iterable[Mapping[str, Any]], facts: ClusterFacts, *,
+    arch: Architecture, plan: Plan, rows: Iterable[Operation], facts: ClusterFacts, *,
     gpu: Accelerator | None = None, setting: str | None = None, slow: Mapping[int, float] | None = None, attention: AttentionKind = "flash",
     jitter_share: float = 0.0, shared: Mapping[tuple[str, str, str], float] | None = None, whole: bool = False,
 ) -> StepTime:  # fmt: skip
-    """Return how long one step of a plan takes on a cluster; ``rows`` is the step table (``tokenwire.step``).
+    """Return how long one step of a plan takes on a cluster; ``rows`` is what it says (``tokenwire.step.calls_of``).
 
     ``gpu`` None: the cluster's own, calibrated as ``setting`` says (None: as is usual for the plan). ``slow`` maps a rank to the share by which it computes slower (0.1: 10 %, 1: twice as long). ``attention``:
     flash, or with its scores written out. ``shared``: factors by which calls are slower for links that they share (``sharing``). ``jitter_share``: how much each action varies (standard deviation). ``whole``: every
     micro-batch is run, for a picture of all of them. Raises ``InputError`` for an unknown GPU, a rank or a share that cannot be.
     """
     gpu = gpu or _gpu(arch, plan, facts, setting)
-    slower, by_stage = _slower(plan, slow or {}), _by_stage(rows, plan)
     flag, name, m = flags(plan.config), schedule_of(plan), plan.micro_batches
     calls = Calls(plan, facts, gpu, shared, lambda place: once(arch, plan, place))
-    loads = tuple(load(arch, by_stage[s.index], s, calls, flag, attention, slower.get(s.index, 1.0)) for s in plan.stages)
+    loads = loads_of(arch, rows, calls, flag, attention, _slower(plan, slow or {}))
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)
     group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) if name == "interleaved-1f1b" else None
@@ -145,9 +146,13 @@ def step_time(
     return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=tuple(notes(out, gpu, facts, holds, shared)))
 
 
+_calibrated = lru_cache(maxsize=64)(calibrated)
+"""One object a setting: what is known of its kernels is found again without comparing all of it."""
+
+
 def _gpu(arch: Architecture, plan: Plan, facts: ClusterFacts, setting: str | None) -> Accelerator:
     plain = accelerator_of(facts)
-    return calibrated(plain, usual(plain, arch, plan) if setting is None else named(setting), precision_of(plan))
+    return _calibrated(plain, usual(plain, arch, plan) if setting is None else named(setting), precision_of(plan))
 
 
 def _share(jitter_share: float) -> float:
@@ -168,10 +173,3 @@ def _slower(plan: Plan, slow: Mapping[int, float]) -> dict[int, float]:
         out[stage] = max(out.get(stage, 1.0), 1.0 + share)
     return out
 
-
-def _by_stage(rows: Any, plan: Plan) -> dict[int, list[dict[str, Any]]]:
-    given = rows.iter_rows(named=True) if hasattr(rows, "iter_rows") else rows
-    out: dict[int, list[dict[str, Any]]] = {stage.index: [] for stage in plan.stages}
-    for row in given:
-        out[row["stage"]].append(row)
-    return out

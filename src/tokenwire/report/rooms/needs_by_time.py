@@ -47,7 +47,7 @@ def timed_of(journey: Journey) -> Timed:
     """Return a journey's plan, to be timed on its cluster and others like it."""
     from tokenwire.needs import Timed
 
-    return Timed(journey.model().architecture, journey.plan(), journey.step().to_dicts(), journey.config.cluster.facts)
+    return Timed(journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts)
 
 
 def figures(journey: Journey, exposed: float, every: str | None = None) -> tuple[Figure, ...]:

@@ -40,7 +40,7 @@ def timed(
 
         shared = slowdowns(journey.traffic())
     return step_time(
-        journey.model().architecture, plan, journey.step(), journey.config.cluster.facts, slow=slow_ranks(slow), shared=shared,
+        journey.model().architecture, plan, journey.calls(), journey.config.cluster.facts, slow=slow_ranks(slow), shared=shared,
         setting=setting, attention="unfused" if attention == "unfused" else "flash", jitter_share=parse_share(jitter, zero=True) if jitter else 0.0, whole=whole and few,
     )  # fmt: skip
 

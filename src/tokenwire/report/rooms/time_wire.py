@@ -24,7 +24,7 @@ def on_wire(step: StepTime, journey: Journey) -> tuple[Signature, ...]:
     from tokenwire.timeline.on_wire import signatures
 
     facts = journey.config.cluster.facts
-    return signatures(step, journey.plan(), journey.step().to_dicts(), facts, accelerator_of(facts))
+    return signatures(step, journey.plan(), journey.calls(), facts, accelerator_of(facts))
 
 
 def facts(found: tuple[Signature, ...]) -> list[dict[str, Any]]:

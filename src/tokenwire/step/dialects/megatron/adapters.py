@@ -46,8 +46,9 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
             yield row
             if row.phase == "forward" and again[BLOCKS[module]]:
                 times = again[BLOCKS[module]]
-                yield Operation(**{**vars(row), "phase": "backward", "count": times * sizes.plan.micro_batches, "layers": times,
-                                   "what": f"{row.what}, recomputed"})  # fmt: skip
+                yield row._replace(
+                    phase="backward", count=times * sizes.plan.micro_batches, layers=times, what=f"{row.what}, recomputed"
+                )  # fmt: skip
 
 
 def _column(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iterator[Operation]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tokenwire.model.architecture import Attention, LatentAttention, StateSpace
 from tokenwire.plan import Stage
@@ -54,7 +54,7 @@ def _with_those_again(rows: Iterator[Operation], layers: int, again: int) -> Ite
     for row in rows:
         yield row
         if row.phase == "forward" and again:
-            yield replace(row, phase="backward", count=row.count // layers * again, what=f"{row.what}, recomputed", layers=again)
+            yield row._replace(phase="backward", count=row.count // layers * again, what=f"{row.what}, recomputed", layers=again)
 
 
 def _attention_layers(z: Sizes, layers: Iterable[int]) -> Counter[tuple[str, _Widths]]:

@@ -35,7 +35,7 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
             yield row
             if row.phase == "forward" and again:
                 times = row.count * again // total
-                yield Operation(**{**vars(row), "phase": "backward", "count": times, "what": f"{row.what}, recomputed"})
+                yield row._replace(phase="backward", count=times, what=f"{row.what}, recomputed")
         yield from _balance(sizes, stage, feed, count)
 
 

@@ -50,8 +50,12 @@ def chunk_tensors(z: Sizes, stage: Stage, chunk: int) -> Iterator[tuple[Tensor, 
         yield from piece.parameters
 
 
-def pieces(z: Sizes, stage: Stage, chunk: int) -> Iterator[Piece]:
-    """Yield the parameters of a virtual stage, piece by piece in the order of registration."""
+def pieces(z: Sizes, stage: Stage, chunk: int) -> tuple[Piece, ...]:
+    """Return the parameters of a virtual stage, piece by piece in the order of registration."""
+    return z.once(("pieces", stage.index, chunk), lambda: tuple(_pieces(z, stage, chunk)))
+
+
+def _pieces(z: Sizes, stage: Stage, chunk: int) -> Iterator[Piece]:
     _, before, after = _parts(z)
     own = z.own
     first = stage.has_embedding and chunk == 0

@@ -20,7 +20,6 @@ pytorch/module/_common.py (set_quantizer_amax_reduction_group), pytorch/module/l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 from tokenwire.model.architecture import Tensor
@@ -58,6 +57,9 @@ def kept_in_fp8(sizes: Sizes, tensor: Tensor) -> bool:
 
 def by_precision(sizes: Sizes, stage: Stage) -> Iterator[tuple[bool, tuple[int, ...]]]:
     """Yield (whether in fp8, layers of the stage) for the two kinds of layers, those that there are."""
+    if sizes.plan.training.precision != "fp8":
+        yield False, stage.layers
+        return
     for low in (False, True):
         layers = tuple(layer for layer in stage.layers if in_fp8(sizes, layer) == low)
         if layers:
@@ -71,11 +73,11 @@ def gathered(sizes: Sizes, row: Operation, width: int, usage: Usage, *, cast: bo
     """
     recipe = sizes.config.fp8_recipe
     rows = sizes.tokens // sizes.plan.tp
-    data = replace(row, dtype="fp8", why=f"{row.why}; it is cast to fp8 before", source=f"{_TE} gather_along_first_dim")
+    data = row._replace(dtype="fp8", why=f"{row.why}; it is cast to fp8 before", source=f"{_TE} gather_along_first_dim")
     if recipe in ("delayed", "tensorwise"):
         if recipe == "tensorwise" and cast:
-            yield replace(
-                data, op="all_reduce", elements=1, dtype="fp32", what=f"largest value of {row.what}", formula="1", values="1",
+            yield data._replace(
+                op="all_reduce", elements=1, dtype="fp32", what=f"largest value of {row.what}", formula="1", values="1",
                 source="TransformerEngine pytorch/module/_common.py set_quantizer_amax_reduction_group",
                 why="all parts of the sequence are cast with one scale, which the largest value among them gives",
             )  # fmt: skip
@@ -84,18 +86,18 @@ def gathered(sizes: Sizes, row: Operation, width: int, usage: Usage, *, cast: bo
     block = MXFP8_BLOCK if recipe == "mxfp8" else BLOCK
     if rows % block or width % block:
         # Blocks that are not whole are not cast before the gather.
-        yield replace(row, why=f"{row.why}; its {rows} rows are no whole blocks of {block}, so it is gathered as it is")
+        yield row._replace(why=f"{row.why}; its {rows} rows are no whole blocks of {block}, so it is gathered as it is")
         return
     for name in ("rows", "columns"):
         if usage not in (name, "both"):
             continue
         formula, elements = _scales(recipe, rows, width, name)
-        yield replace(
-            data, dtype="uint8" if recipe == "mxfp8" else "fp32", elements=sizes.plan.tp * elements,
+        yield data._replace(
+            dtype="uint8" if recipe == "mxfp8" else "fp32", elements=sizes.plan.tp * elements,
             what=f"{row.what}, scales of {name}", formula=f"t·{formula}", values=f"{sizes.plan.tp}·{elements:,}",
             why=f"a scale for {block} numbers goes with them",
         )  # fmt: skip
-        yield replace(data, what=f"{row.what}, {name}" if usage == "both" else row.what)
+        yield data._replace(what=f"{row.what}, {name}" if usage == "both" else row.what)
 
 
 def _scales(recipe: str, rows: int, width: int, usage: str) -> tuple[str, int]:

@@ -61,7 +61,7 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
             source="Megatron-LM megatron/training/training.py training_log, MTPLossLoggingHelper.track_mtp_metrics",
         )  # fmt: skip
     for row in again:
-        yield replace(row, count=row.count * count, what=f"further tokens: {row.what}", layers=count)
+        yield row._replace(count=row.count * count, what=f"further tokens: {row.what}", layers=count)
 
 
 def _shifts(z: Sizes, stage: Stage, shifted: tuple[tuple[str, str], ...]) -> Iterator[Operation]:

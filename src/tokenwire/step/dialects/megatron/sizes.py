@@ -47,52 +47,55 @@ class Sizes:
             "V'": plan.vocabulary_size, "L": self.own,
         }  # fmt: skip
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """Return the dtype of parameters and activations."""
         return DTYPES[self.plan.training.precision]
 
-    @property
+    @cached_property
     def gradient_dtype(self) -> str:
         """Return the dtype in which gradients are accumulated and sent."""
         return "fp32" if self.config.grad_reduce_in_fp32 else self.dtype
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Return b·s/c, the tokens of a micro-batch on a tensor-parallel group."""
         return self.plan.training.micro_batch * self.plan.training.sequence_length // self.plan.cp
 
-    @property
+    @cached_property
     def activation(self) -> int:
         """Return b·s/c·h, the elements of one whole activation."""
         return self.tokens * self.arch.hidden_size
 
-    @property
+    @cached_property
     def next_tokens(self) -> int:
         """Return how many further tokens are predicted, by a module each; their layers are the last ones of ``arch``."""
         return self.config.mtp_num_layers or 0
 
-    @property
+    @cached_property
     def own(self) -> int:
         """Return the layers of the model itself."""
         return len(self.arch.layers) - self.next_tokens * len(self.arch.next_token_block)
 
-    @property
+    @cached_property
     def sequence_parallel(self) -> bool:
         """Return whether activations outside the products are cut along the sequence."""
         return self.plan.sequence_parallel and self.plan.tp > 1
 
-    @property
+    @cached_property
     def data_group(self) -> str:
         """Return the name of the group over which gradients of dense parameters are reduced."""
         return "dp" if self.plan.cp == 1 else "dp_cp"
 
-    def put_in(self, formula: str) -> str:
-        """Return a formula with numbers for its symbols.
+    @cached_property
+    def put_in(self) -> Callable[[str], str]:
+        """Return what puts numbers for the symbols of a formula."""
+        return cache(lambda formula: written(formula, self.symbols))
 
-        >>> # doctest below in tests/step/test_megatron.py: needs a plan
-        """
-        return self.once(("written", formula), lambda: written(formula, self.symbols))
+    @cached_property
+    def group_size(self) -> Callable[[str], int]:
+        """Return what gives the ranks of a group."""
+        return cache(self.plan.group_size)
 
     @cached_property
     def _kept(self) -> dict[Hashable, Any]:
@@ -112,7 +115,7 @@ class Sizes:
     ) -> Operation:  # fmt: skip
         """Return a row; the group's size, the dtype and the formula's values are filled in."""
         return Operation(
-            stage, op, group, self.once(("size", group), lambda: self.plan.group_size(group)), phase, count, elements, dtype or self.dtype, parallelism, what,
+            stage, op, group, self.group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
             peer, layers, formula, self.put_in(formula) if values is None else values, source, why,
         )  # fmt: skip
 

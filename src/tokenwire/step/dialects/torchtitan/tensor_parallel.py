@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tokenwire.model.architecture import Attention, Experts, FeedForward, LatentAttention, Mixer
 from tokenwire.plan import Stage
@@ -89,7 +88,7 @@ def _output(z: Sizes, stage: Stage, count: int, name: str, layers: int) -> Opera
     # several products, backward, are not.
     row = _activation(z, stage, "all_to_all", "forward", count, f"{name} output, joined with its product", "", "the compiler lets each "
                       "rank compute the part of one rank after the other; that rank fetches it meanwhile and adds up itself", layers)  # fmt: skip
-    return replace(row, source=_JOINED)
+    return row._replace(source=_JOINED)
 
 
 def checkpointed(z: Sizes, stage: Stage) -> list[int]:
