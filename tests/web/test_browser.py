@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,9 +82,18 @@ def visitor(browser: Any, address: str) -> Iterator[Visitor]:
     assert one.wrong == []
 
 
-def faults(page: Any) -> list[str]:
+def until(page: Any, true: str, most: float = 10.0) -> None:
+    """Wait until an expression is true on the page (its policy lets Playwright's own ``wait_for_function`` evaluate nothing)."""
+    end = time.monotonic() + most
+    while not page.evaluate(true):
+        assert time.monotonic() < end, f"never: {true}"
+        page.wait_for_timeout(30)
+
+
+def faults(page: Any, *rules: str) -> list[str]:
+    """Return the serious faults that axe finds, by all of its rules or by some."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    found = axe.run(page, options={"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in SERIOUS]
 
 
@@ -93,9 +103,14 @@ EVERY = {**dict.fromkeys(ROOMS, ""), "tokens": "?token=7&beside=bytes&text=Nel+m
 
 @pytest.fixture(scope="module")
 def reader(browser: Any, address: str) -> Iterator[Visitor]:
-    one = Visitor(browser, address)
+    one = Visitor(browser, address, reduced_motion="reduce")
     yield one
     one.context.close()
+
+
+CUT = """() => [...document.querySelectorAll('h1, h2, th, dt, dd, label, .note, .value')].filter((one) => one.scrollWidth > one.clientWidth + 1
+    && getComputedStyle(one).display !== 'inline' && one.checkVisibility()).map((one) => one.textContent.slice(0, 60))"""
+"""What runs out of its place: over its neighbour, or cut off."""
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -106,15 +121,19 @@ def test_every_page_light_dark_and_on_a_phone(reader: Visitor, name: str) -> Non
     reader.open(f"/{name}{EVERY[name]}")
     assert page.locator("#wrong").count() == 0
     assert page.locator("nav.walk a[aria-current=page] .word").inner_text() == ROOMS[name].title
-    page.wait_for_timeout(300)
+    until(page, "[...document.querySelectorAll('.dash-graph')].every((one) => one.querySelector('.main-svg'))")
     assert faults(page) == []
+    assert page.evaluate(CUT) == []
+    # Another scheme changes colours alone, a narrow window places and sizes: each page is looked at in the schemes, both ways.
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
-    page.wait_for_timeout(300)
-    assert faults(page) == []
+    until(page, "document.documentElement.dataset.mantineColorScheme === 'dark'")
+    assert faults(page, "color-contrast") == []
     page.set_viewport_size(PHONE)
-    page.wait_for_timeout(300)
+    until(page, "document.querySelector('nav.walk').getBoundingClientRect().right <= 0 && document.documentElement.scrollWidth <= innerWidth")
+    assert faults(page, "color-contrast", "scrollable-region-focusable", "target-size") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.evaluate(CUT) == []
+    assert page.locator(".modebar").evaluate_all("all => all.filter((one) => one.checkVisibility()).length") == 0
     assert reader.wrong == []
 
 

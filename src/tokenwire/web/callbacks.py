@@ -28,14 +28,14 @@ def register(app: Dash, pages: Pages) -> None:
     def show(pathname: str | None, search: str | None, polls: int | None) -> tuple[Any, Any, Any, bool]:
         return answer(pages, pathname or "/", search or "", POLLING if ctx.triggered_id == "poll" else PATIENCE)
 
-    # A slider has no place for an error of its own.
-    for kind, place, prop in (("field", "field", "error"), ("slide", "slider-error", "children")):
+    # A slider has no place for an error of its own. What is said and what says it must match by the same keys.
+    slider = {"slide": MATCH, "part": "slider"}
+    for said, by in ((Output({"field": MATCH}, "error"), {"field": MATCH}), (Output({**slider, "part": "error"}, "children"), slider)):
 
-        @app.callback(
-            Output({place: MATCH}, prop), Input({kind: MATCH}, "value"), State("url", "pathname"), State("url", "search"), prevent_initial_call=True,
-        )  # fmt: skip
+        @app.callback(said, Input(by, "value"), State("url", "pathname"), State("url", "search"), prevent_initial_call=True)
         def change(value: Any, pathname: str | None, search: str | None) -> Any:
-            key = next(iter((ctx.triggered_id or {"": ""}).values()))
+            changed_ = ctx.triggered_id or {}
+            key = changed_.get("field") or changed_.get("slide", "")
             query, error = changed(pages, pathname or "/", search or "", key, value)
             if query is not None:
                 set_props("url", {"search": query})

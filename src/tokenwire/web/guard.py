@@ -78,6 +78,9 @@ def protect(server: Any, own: frozenset[str], script_hashes: Sequence[str]) -> N
 
     @server.before_request
     def refuse() -> Any:
+        # Dash answers a path that leads upwards with a failure of its own.
+        if ".." in request.path:
+            return Response("There is nothing of that name.\n", 404, mimetype="text/plain")
         status = refusal(request.headers.get("Host"), request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
         if status is None:
             return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenwire.errors import InputError
 from tokenwire.web.journeys import Journeys, Kept
+from tokenwire.web.parts.still import stilled
 from tokenwire.web.rooms import ROOMS, fields_of, page_of
 from tokenwire.web.state import State
 from tokenwire.web.view import View
@@ -97,7 +98,7 @@ class Pages:
 
     def _make(self, name: str, state: State) -> Made:
         view = View(name, state, self.journeys)
-        return Made(page_of(name)(view), view.tables)
+        return Made(stilled(page_of(name)(view)), view.tables)
 
 
 def exists(name: str) -> bool:

@@ -21,8 +21,18 @@
     const href = link && link.getAttribute("href");
     if (!href || !href.startsWith("/") || link.hasAttribute("download") || link.target) return;
     event.preventDefault();
+    again = event.detail === 0 && link.closest("#main") ? link.textContent : null;
     go(href);
   });
+
+  // By keyboard: a link that is there again on the page that it has changed keeps the focus.
+  let again = null;
+  document.addEventListener("keydown", function () { again = null; }, true);
+  function refocus() {
+    if (again === null || document.activeElement !== document.body) return;
+    const same = Array.from(document.querySelectorAll("#main a[href]")).find((one) => one.textContent === again);
+    if (same) same.focus({ preventScroll: true });
+  }
 
   // Elements with the same word in data-lit are lit together, by pointer and by keyboard.
   let lit = [];
@@ -36,6 +46,34 @@
     lit.forEach((one) => one.classList.add("lit"));
   }
   ["mouseover", "mouseout", "focusin", "focusout"].forEach((name) => document.addEventListener(name, light));
+
+  // Parts that stay as they are come as markup (parts/still.py). Where one takes another's place, what has the focus, what is
+  // opened and how far it is scrolled stay, as far as the same is there again.
+  const KEPT = "a[href], summary, [tabindex]";
+  function put(place) {
+    const before = Array.from(place.querySelectorAll(KEPT)), focused = document.activeElement;
+    const kept = before.map((one) => [one.textContent, one.scrollTop, one.scrollLeft, one.parentElement.open]);
+    place.innerHTML = place.getAttribute("data-html") || "";
+    place.querySelectorAll(KEPT).forEach(function (one, at) {
+      const same = kept[at] && kept[at][0] === one.textContent;
+      if (same && one.tagName === "SUMMARY") one.parentElement.open = kept[at][3];
+      if (same && before[at] === focused) one.focus({ preventScroll: true });
+      if (kept[at]) [one.scrollTop, one.scrollLeft] = [kept[at][1], kept[at][2]];
+    });
+  }
+  new MutationObserver(function (changes) {
+    const places = new Set();
+    changes.forEach(function (change) {
+      if (change.type === "attributes") places.add(change.target);
+      else change.addedNodes.forEach(function (node) {
+        if (!node.querySelectorAll) return;
+        if (node.matches("article.still")) places.add(node);
+        node.querySelectorAll("article.still").forEach((one) => places.add(one));
+      });
+    });
+    places.forEach(put);
+    if (places.size) refocus();
+  }).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-html"] });
 
   // Grids have their own switch for dark colours.
   function follow() {

@@ -47,9 +47,9 @@ def slider(view: View, key: str, label: str, low: float, high: float, step: floa
         value = now
     return html.Div([
         html.Label(f"{label}: {100 * value:.0f}\N{NO-BREAK SPACE}%", className="slider-label"),
-        dmc.Slider(id={"slide": key}, value=value, min=low, max=high, step=step, updatemode="mouseup", size="sm", w=240, mb=18,
+        dmc.Slider(id={"slide": key, "part": "slider"}, value=value, min=low, max=high, step=step, updatemode="mouseup", size="sm", w=240, mb=18,
                    thumbLabel=label, marks=[{"value": at, "label": text} for at, text in marks]),
-        html.Div(id={"slider-error": key}, className="error"),
+        html.Div(id={"slide": key, "part": "error"}, className="error"),
     ], className="slider")  # fmt: skip
 
 
