@@ -29,11 +29,7 @@ def stilled(part: Any) -> Any:
         return part
     count = _still(part)
     if count is not None:
-        return (
-            part
-            if count <= FEW
-            else html.Article(className="still", role="none", **{"data-html": markup(part)})
-        )
+        return part if count <= FEW else html.Article(className="still", role="none", **{"data-html": markup(part)})
     if getattr(part, "children", None) is not None:
         part.children = stilled(part.children)
     return part
@@ -56,7 +52,7 @@ def markup(part: Any) -> str:
     """Return the HTML of elements and texts.
 
     >>> markup(html.A(["to ", html.B("x")], href="/a?b=1&c", className="off", **{"aria-label": 'say "x"'}))
-    '<a href="/a?b=1&amp;c" class="off" aria-label="say &quot;x&quot;">to <b>x</b></a>'
+    '<a aria-label="say &quot;x&quot;" class="off" href="/a?b=1&amp;c">to <b>x</b></a>'
     """
     if part is None:
         return ""
@@ -64,12 +60,9 @@ def markup(part: Any) -> str:
         return "".join(map(markup, part))
     if not isinstance(part, Component):
         return escape(str(part))
-    props = {
-        name: value
-        for name, value in part.to_plotly_json()["props"].items()
-        if name != "children" and value is not None and value is not False
-    }
-    said = "".join(f' {_NAMES.get(name, name)}="{escape(_written(value))}"' for name, value in props.items())
+    props = part.to_plotly_json()["props"]
+    told = sorted(name for name, value in props.items() if name != "children" and value is not None and value is not False)
+    said = "".join(f' {_NAMES.get(name, name)}="{escape(_written(props[name]))}"' for name in told)
     tag = part._type.lower()
     return f"<{tag}{said}>{markup(getattr(part, 'children', None))}</{tag}>"
 
@@ -77,6 +70,4 @@ def markup(part: Any) -> str:
 def _written(value: Any) -> str:
     if value is True:
         return ""
-    return (
-        "; ".join(f"{name}: {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)
-    )
+    return "; ".join(f"{name}: {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)
