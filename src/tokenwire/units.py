@@ -139,6 +139,15 @@ def format_bytes(value: float, *, binary: bool = False) -> str:
     return _scaled(value, {"": 1, **_BINARY} if binary else _SI, "B")
 
 
+def unit_of_bytes(largest: float) -> tuple[float, str]:
+    """Return the unit in which a number of bytes is between 1 and 1,000 or above, for an axis or a column, with its bytes.
+
+    >>> unit_of_bytes(26_700_000)
+    (1000000.0, 'MB')
+    """
+    return next(((float(scale), f"{prefix}B") for prefix, scale in reversed(_SI.items()) if largest >= scale), (1.0, "B"))
+
+
 def format_rate(value: float) -> str:
     """Return a network rate (bytes/s in) in bits a second.
 

@@ -17,7 +17,7 @@ from tokenwire.report.page.timing import memory_section, needs_section, time_sec
 from tokenwire.report.scenes import SCENES, Walk
 from tokenwire.report.terminal import table
 from tokenwire.text import types
-from tokenwire.units import format_bytes
+from tokenwire.units import format_bytes, unit_of_bytes
 from tokenwire.wire import framings
 
 LARGEST_FLOWS = 512
@@ -116,21 +116,12 @@ def _step(_walk: Walk, facts: dict[str, Any]) -> Iterator[Drawn]:
     kinds = list(dict.fromkeys(op["parallelism"] for op in ops))
     if ops:
         sums = {(phase, kind): sum(op["step_bytes"] for op in ops if (op["phase"], op["parallelism"]) == (phase, kind)) for phase in phases for kind in kinds}
-        scale, unit = _unit(max(sums.values()))
+        scale, unit = unit_of_bytes(max(sums.values()))
         series = tuple(Series(kind, tuple(sums[phase, kind] / scale for phase in phases)) for kind in kinds)
         yield Drawn(
             Chart("Full tensors of all calls of a rank of stage 0", "stacked", "phase of the step", f"{unit} a step", tuple(phases), series, log_y=False),
             "When it is said, and which parallelism asks for it.",
         )  # fmt: skip
-
-
-def _unit(size: float) -> tuple[float, str]:
-    """Return the unit in which a number of bytes is between 1 and 1,000 or above.
-
-    >>> _unit(26_700_000)
-    (1000000.0, 'MB')
-    """
-    return next((scale, unit) for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if size >= scale or unit == "B")
 
 
 def _traffic(_walk: Walk, facts: dict[str, Any]) -> Iterator[Drawn]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokenwire.measure.compare.bursts import by_group
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.svg import svg
 from tokenwire.report.rooms.measure import verdict_lines
-from tokenwire.units import format_bytes
+from tokenwire.units import format_bytes, unit_of_bytes
 
 if TYPE_CHECKING:
     from tokenwire.measure.compare import Measurement
@@ -72,17 +72,16 @@ def _charts(m: Measurement) -> Iterable[tuple[Chart, str]]:
     names = tuple(f"rank {row['rank']}" for row in ranks)
     seen = [("predicted", "stream_predicted"), ("sockets", "stream_sockets")] + ([("capture", "stream_captured")] if m.captured else [])
     yield (
-        Chart("Sent by each rank", "bars", "", "bytes in TCP", names,
-              tuple(Series(said, tuple(float(row[key]) for row in ranks)) for said, key in seen), log_y=False),
+        _of_bytes("Sent by each rank", "bars", "", "in TCP", names, {said: [float(row[key]) for row in ranks] for said, key in seen}),
         "Bytes of the TCP streams in the compared steps: predicted, counted by the sockets, counted in the capture.",
     )  # fmt: skip
     if m.bursts:
         width, per = m.bursts[0]["width_s"], 3
         starts = range(0, len(m.bursts[0]["bins"]), per)
         when = tuple(f"{at * width * 1e3:.0f}" for at in starts)
-        groups = tuple(Series(name, tuple(float(sum(bins[at : at + per])) for at in starts)) for name, bins in by_group(m.bursts).items())
+        groups = {name: [float(sum(bins[at : at + per])) for at in starts] for name, bins in by_group(m.bursts).items()}
         yield (
-            Chart("One step over time", "stacked", "ms from its start", "frame bytes", when, groups, log_y=False),
+            _of_bytes("One step over time", "stacked", "ms from its start", "of frames", when, groups),
             "Frames by group: a pair of ranks counts for the smallest group that has both.",
         )  # fmt: skip
         yield _predicted_order(m)
@@ -100,14 +99,24 @@ def _three_ways(m: Measurement) -> str:
     return "<h2>All that each rank sent, counted three ways</h2>" + _table(columns, [[row[c] for c in columns] for row in m.three_ways])
 
 
+def _of_bytes(
+    title: str, kind: Literal["bars", "stacked"], x_title: str, of: str, places: tuple[str, ...], sizes: dict[str, list[float]]
+) -> Chart:  # fmt: skip
+    """Return a chart of bytes in the unit that fits them."""
+    columns = list(zip(*sizes.values(), strict=True))
+    scale, unit = unit_of_bytes(max((sum(one) if kind == "stacked" else max(one) for one in columns), default=0.0))
+    series = tuple(Series(name, tuple(value / scale for value in values)) for name, values in sizes.items())
+    return Chart(title, kind, x_title, f"{unit} {of}", places, series, log_y=False)
+
+
 def _predicted_order(m: Measurement) -> tuple[Chart, str]:
     phases = tuple(dict.fromkeys(row["phase"] for row in m.phases))
     size = {(row["phase"], row["group"]): float(row["payload_bytes"]) for row in m.phases}
     groups = dict.fromkeys(row["group"] for row in m.phases)
-    series = tuple(Series(group, tuple(size.get((phase, group), 0.0) for phase in phases)) for group in groups)
+    sizes = {group: [size.get((phase, group), 0.0) for phase in phases] for group in groups}
     order = "; ".join(f"{row['phase']} over {row['group']}: {format_bytes(row['payload_bytes'])}" for row in m.phases)
     return (
-        Chart("The same step as predicted, phase after phase", "stacked", "phase", "payload bytes", phases, series, log_y=False),
+        _of_bytes("The same step as predicted, phase after phase", "stacked", "phase", "of payload", phases, sizes),
         f"Payload of all ranks by phase and group, in the order of the step table: {order}.",
     )  # fmt: skip
 
