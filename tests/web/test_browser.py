@@ -225,6 +225,25 @@ def test_by_keyboard_alone(visitor: Visitor) -> None:
     page.wait_for_url(re.compile("rank=1"))
 
 
+def test_what_was_pressed_keeps_the_focus(visitor: Visitor) -> None:
+    page = visitor.open("/plan")
+    page.locator(".cell").nth(5).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("rank=5"))
+    until(page, "document.activeElement.matches('.cell.chosen')")
+
+
+def test_a_slider_moves_what_the_network_needs(visitor: Visitor) -> None:
+    page = visitor.open("/needs")
+    slider = page.get_by_role("slider", name="Share of a step that may wait")
+    slider.focus()
+    for share in ("0.11", "0.12"):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_url(re.compile(f"exposed={share}"))
+        page.locator(f"text=bandwidth a NIC needs for {share[2:]} % exposed, if nothing overlaps >> visible=true").first.wait_for()
+        until(page, "document.activeElement.getAttribute('role') === 'slider'")
+
+
 def test_fields_and_bytes_are_lit_both_ways(visitor: Visitor) -> None:
     page = visitor.open("/packet?token=7")
     page.locator("tr[data-lit]", has_text="IPv4").filter(has_text="source").first.hover()

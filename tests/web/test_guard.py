@@ -34,12 +34,12 @@ def test_scripts_of_others_are_forbidden(client) -> None:
     assert sent["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/assets/../serving.py", "/assets/%2e%2e/serving.py", "/assets//etc/passwd", "/_dash-component-suites/tokenwire/web/serving.py", "/csv/words/..%2f..%2fpasswd", "/csv/passwd/words"])
+@pytest.mark.parametrize("path", ["/assets/../serving.py", "/assets/%2e%2e/serving.py", "/assets//etc/passwd", "/_dash-component-suites/tokenwire/web/serving.py", "/_dash-component-suites/../../../etc/passwd", "/csv/words/..%2f..%2fpasswd", "/csv/passwd/words"])
 def test_no_path_of_the_machine_is_readable(client, path) -> None:
     answer = client.get(path, headers=OWN)
     assert b"tokenwire.errors" not in answer.data
     assert b"root:" not in answer.data
-    assert answer.status_code in (400, 404, 500) or b"_dash-config" in answer.data
+    assert answer.status_code in (400, 404) or b"_dash-config" in answer.data
 
 
 def test_requests_are_bounded(client) -> None:

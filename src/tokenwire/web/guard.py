@@ -71,8 +71,14 @@ def headers(script_hashes: Sequence[str]) -> dict[str, str]:
 
 def protect(server: Any, own: frozenset[str], script_hashes: Sequence[str]) -> None:
     """Make a Flask server refuse foreign requests, answer with the headers, and tell nobody what went wrong inside."""
+    from dash.exceptions import DependencyException
     from flask import Response, request
 
+    def nothing(_: Exception | None = None) -> Any:
+        return Response("There is nothing of that name.\n", 404, mimetype="text/plain")
+
+    # A file of a package that serves none.
+    server.register_error_handler(DependencyException, nothing)
     sent = headers(script_hashes)
     server.config["MAX_CONTENT_LENGTH"] = LARGEST_REQUEST
 
@@ -80,7 +86,7 @@ def protect(server: Any, own: frozenset[str], script_hashes: Sequence[str]) -> N
     def refuse() -> Any:
         # Dash answers a path that leads upwards with a failure of its own.
         if ".." in request.path:
-            return Response("There is nothing of that name.\n", 404, mimetype="text/plain")
+            return nothing()
         status = refusal(request.headers.get("Host"), request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
         if status is None:
             return None

@@ -21,16 +21,17 @@
     const href = link && link.getAttribute("href");
     if (!href || !href.startsWith("/") || link.hasAttribute("download") || link.target) return;
     event.preventDefault();
-    again = event.detail === 0 && link.closest("#main") ? link.textContent : null;
+    again = event.detail === 0 && link.closest("#main") ? named(link) : null;
     go(href);
   });
 
-  // By keyboard: a link that is there again on the page that it has changed keeps the focus.
+  // By keyboard: a link or slider that is there again on the page that it has changed keeps the focus.
   let again = null;
-  document.addEventListener("keydown", function () { again = null; }, true);
+  const named = (one) => one.getAttribute("aria-label") || one.textContent;
+  document.addEventListener("keydown", function (event) { again = event.target.matches("[role=slider]") ? named(event.target) : null; }, true);
   function refocus() {
     if (again === null || document.activeElement !== document.body) return;
-    const same = Array.from(document.querySelectorAll("#main a[href]")).find((one) => one.textContent === again);
+    const same = Array.from(document.querySelectorAll("#main :is(a[href], [role=slider])")).find((one) => named(one) === again);
     if (same) same.focus({ preventScroll: true });
   }
 
