@@ -79,9 +79,11 @@ def test_one_node_needs_no_network() -> None:
 
 
 def test_a_checkpoint_by_hand() -> None:
-    size, waited, beside, tokens = (figure.value for figure in storage_figures(70 * 10**9, 4 * 2**20, 10.0, 0.1))
+    size, waited, beside, tokens = (figure.value for figure in storage_figures(70 * 10**9, 4 * 2**20, 10.0, 0.1, vocabulary=128_256))
     # 14 · 70e9 = 980 GB every 1,800 s: 0.1·1,800 s to write it in, or all of them; 4 B · 4,194,304 in 10 s
     assert (size, waited, beside, tokens) == pytest.approx((980e9, 980e9 / 180, 980e9 / 1800, 1677721.6))
+    # Megatron stores ids of fewer than 65,500 as uint16.
+    assert storage_figures(70 * 10**9, 4 * 2**20, 10.0, 0.1, vocabulary=50_257)[-1].value == tokens / 2
 
 
 def test_an_exchange_needs_a_buffer() -> None:

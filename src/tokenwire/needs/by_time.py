@@ -26,7 +26,7 @@ def timed_requirements(timed: Timed, parameters: int, x: float, every: float = E
     tokens = plan.training.global_batch * plan.training.sequence_length
     return (
         *_step_figures(timed), *_rate_figures(timed, x), *_wire_figures(timed),
-        *storage_figures(parameters, tokens, step.step_seconds, x, every),
+        *storage_figures(parameters, tokens, step.step_seconds, x, every, vocabulary=timed.arch.vocabulary_size),
     )  # fmt: skip
 
 
