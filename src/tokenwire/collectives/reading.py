@@ -14,6 +14,7 @@ from tokenwire.collectives.topology import ports, topology_named
 from tokenwire.collectives.uneven import cost_of, extremes, transfers_of
 from tokenwire.errors import InputError
 from tokenwire.units import (
+    counted,
     format_bytes,
     format_count,
     format_memory_rate,
@@ -162,7 +163,7 @@ def rows(facts: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
         ("time", format_seconds(facts["seconds"])),
         ("  never below", format_seconds(facts["bound_seconds"]) + beyond),
         ("sent by a rank, at most" if uneven else "sent by a rank", f"{format_bytes(facts['sent_bytes_per_rank'])} ({format_count(facts['sent_bytes_per_rank'])} B)"),
-        ("steps", f"{facts['steps']:,}, each in {facts['chunks']:,} piece{'s' * (facts['chunks'] != 1)}"),
+        ("steps", f"{facts['steps']:,}, each in {counted(facts['chunks'], 'piece')}"),
         ("algbw = S/t", format_memory_rate(facts["algbw_bytes_per_s"])),
         ("busbw, as nccl-tests", format_memory_rate(facts["busbw_bytes_per_s"])),
         ("link", f"{format_memory_rate(facts['link_bytes_per_s'])} = {format_rate(facts['link_bytes_per_s'])}{ports_text}"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tokenwire.model.architecture import Adapters, Attention, FeedForward, Layer, Tensor
+from tokenwire.model.architecture import Adapters, Attention, FeedForward, Layer, Split, Tensor
 
 
 class Product(NamedTuple):
@@ -69,6 +69,6 @@ def adapter_tensors(hidden: int, layer: Layer, index: int, adapters: Adapters) -
     """Yield the tensors of a layer's adapters; shapes are (outputs, inputs)."""
     for one in beside(hidden, layer, adapters):
         name, (_, inputs, outputs, column) = f"layers.{index}.{one.product.module}.adapter", one.product
-        first: tuple[str, int] = ("column", 0) if column else ("row", 1)
-        yield Tensor(f"{name}.in.weight", "adapter", (one.rank, inputs), index, first[0], first[1])  # type: ignore[arg-type]
+        split: Split = "column" if column else "row"
+        yield Tensor(f"{name}.in.weight", "adapter", (one.rank, inputs), index, split, 0 if column else 1)
         yield Tensor(f"{name}.out.weight", "adapter", (outputs, one.rank), index, "column", 0)

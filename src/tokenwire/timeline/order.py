@@ -51,7 +51,8 @@ class Order:
         """
         rank = self.rank
         far = [max(a if rank[a] != r else -1, b if rank[b] != r else -1) for a, b, r in zip(self.one, self.two, rank, strict=True)]
-        return self.sorted, *(tuple(column[x] for x in self.sorted) for column in (rank, far, self.sends))  # type: ignore[return-value]
+        order, sends = self.sorted, self.sends
+        return order, tuple(rank[x] for x in order), tuple(far[x] for x in order), tuple(sends[x] for x in order)
 
     @cached_property
     def costs(self) -> tuple[tuple[int, tuple[str, int]], ...]:

@@ -65,7 +65,7 @@ def _phases(view: View, rows: pl.DataFrame, stage: int) -> html.Section:
     bars = []
     # Only the groups of a phase stand side by side there, around its name.
     placed = sums.with_columns(at=pl.int_range(pl.len()).over("phase"), of=pl.len().over("phase"))
-    wide = 0.8 / int(placed["of"].max() or 1)  # type: ignore[arg-type]
+    wide = 0.8 / max(placed["of"].to_list(), default=1)
     for number, ((group,), mine) in enumerate(placed.group_by("group", maintain_order=True)):
         bars.append({"type": "bar", "name": group, "x": mine["phase"].to_list(), "y": mine["step_bytes"].to_list(), "marker": {"color": COLOURS[number % len(COLOURS)]},
                      "width": wide, "offset": (wide * (mine["at"] - mine["of"] / 2)).to_list(), "hovertemplate": f"{group}, %{{x}}: %{{y:.3s}}B<extra></extra>"})  # fmt: skip

@@ -64,17 +64,7 @@ def _column(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iter
         "r numbers",
         "each rank made some of the r numbers of a token",
     )
-    yield _said(
-        z,
-        stage,
-        module,
-        layers,
-        "all_reduce",
-        "backward",
-        rank,
-        "gradient of the r numbers",
-        "each rank's outputs give a part of it",
-    )
+    yield _gradient_between(z, stage, module, layers, rank)
     op: Op = "reduce_scatter" if z.sequence_parallel else "all_reduce"
     yield _said(
         z,
@@ -104,17 +94,7 @@ def _row(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iterato
     yield _said(
         z, stage, module, layers, "all_gather", "forward", 0, "output", "each rank made some of the outputs"
     )
-    yield _said(
-        z,
-        stage,
-        module,
-        layers,
-        "all_reduce",
-        "backward",
-        rank,
-        "gradient of the r numbers",
-        "each rank's outputs give a part of it",
-    )
+    yield _gradient_between(z, stage, module, layers, rank)
     if z.sequence_parallel:
         yield _said(
             z,
@@ -127,6 +107,13 @@ def _row(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iterato
             "output gradient",
             "each rank went on with its tokens alone",
         )
+
+
+def _gradient_between(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Operation:
+    """Return the sum of the gradients of the r numbers between the two matrices: it is the same wherever these are cut."""
+    return _said(
+        z, stage, module, layers, "all_reduce", "backward", rank, "gradient of the r numbers", "each rank's outputs give a part of it"
+    )  # fmt: skip
 
 
 def _said(
