@@ -29,7 +29,6 @@ from tests.step import (  # noqa: E402
     test_torchtitan_agreement,
 )
 from tests.step.models import plan_of  # noqa: E402
-
 from tokenwire.measure.dryrun import check  # noqa: E402
 from tokenwire.model.architecture import Architecture  # noqa: E402
 from tokenwire.plan import Plan  # noqa: E402
