@@ -245,18 +245,31 @@ MIRRORED = FRAME + DATAGRAM
         (1, FRAME + ipv4(47, b"\x00\x00\x88\xbe" + MIRRORED), ()),
     ],
 )
-def test_what_carries_a_datagram_is_looked_into(tmp_path: Path, link: int, packet: bytes, vlans: tuple[int, ...]) -> None:
+def test_what_carries_a_datagram_is_looked_into(
+    tmp_path: Path, link: int, packet: bytes, vlans: tuple[int, ...]
+) -> None:
     write_capture(tmp_path / "a.pcap", [record(0, packet)], link)
     capture = summarize(tmp_path / "a.pcap")
     (flow,) = capture.flow_rows()
-    assert (flow["transport"], flow["source"], flow["source_port"], flow["payload_bytes"]) == ("udp", "10.0.0.1", 5, 50)
+    assert (flow["transport"], flow["source"], flow["source_port"], flow["payload_bytes"]) == (
+        "udp",
+        "10.0.0.1",
+        5,
+        50,
+    )
     assert (capture.vlans, capture.undecoded, capture.malformed) == (vlans, 0, 0)
 
 
 def test_the_first_fragment_of_a_datagram_is_not_malformed(tmp_path: Path) -> None:
     # 3,008 bytes of UDP in three pieces; the first of 1,176 bytes has the ports and 1,168 bytes of payload.
     first = ipv4(17, udp(bytes(1168), 3008), 0x2000)
-    ipv6 = struct.pack(">IHBB", 6 << 28, 8 + 1176, 44, 64) + bytes(32) + bytes([17, 0, 0, 1]) + bytes(4) + udp(bytes(1168), 3008)
+    ipv6 = (
+        struct.pack(">IHBB", 6 << 28, 8 + 1176, 44, 64)
+        + bytes(32)
+        + bytes([17, 0, 0, 1])
+        + bytes(4)
+        + udp(bytes(1168), 3008)
+    )
     for packet, malformed in ((first, 0), (ipv6, 0), (ipv4(17, udp(bytes(1168), 3008)), 1)):
         write_capture(tmp_path / "a.pcap", [record(0, packet)], 101)
         capture = summarize(tmp_path / "a.pcap")
@@ -401,7 +414,9 @@ def test_tunnels_and_tags_are_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize("snap", [64, 96, 128])
 def test_tunnels_that_a_snap_length_cuts_are_counted(tmp_path: Path, snap: int) -> None:
     frames = tunnelled(next(packets(bytes(500), WireConfig())).captured)
-    write_capture(tmp_path / "a.pcap", [record(k, one[:snap], len(one)) for k, one in enumerate(frames.values())])
+    write_capture(
+        tmp_path / "a.pcap", [record(k, one[:snap], len(one)) for k, one in enumerate(frames.values())]
+    )
     capture = summarize(tmp_path / "a.pcap")
     assert capture.bytes == sum(map(len, frames.values()))
     assert capture.malformed == 0
@@ -412,13 +427,18 @@ def test_tunnels_that_a_snap_length_cuts_are_counted(tmp_path: Path, snap: int) 
 
 def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
     # Host 1 sends 3 messages of 1 packet and host 2 sends 1, in 4 us: the rates are those of one direction each.
-    out = [next(packets(bytes(1024), WireConfig(mtu=1024), src=(0, 0), dst=(1, 0))).captured for _ in range(3)]
+    out = [
+        next(packets(bytes(1024), WireConfig(mtu=1024), src=(0, 0), dst=(1, 0))).captured for _ in range(3)
+    ]
     back = next(packets(bytes(1024), WireConfig(mtu=1024), src=(1, 0), dst=(0, 0))).captured
     write_capture(tmp_path / "a.pcap", [record(1000 * k, one) for k, one in enumerate([*out, back, out[0]])])
     capture = summarize(tmp_path / "a.pcap")
     one = len(back)
     ways = {row["direction"]: (row["bytes"], row["bytes_per_s"]) for row in capture.by_direction()}
-    assert ways == {"sent": (4 * one, pytest.approx(4 * one / 4e-6)), "received": (one, pytest.approx(one / 4e-6))}
+    assert ways == {
+        "sent": (4 * one, pytest.approx(4 * one / 4e-6)),
+        "received": (one, pytest.approx(one / 4e-6)),
+    }
     assert capture.bins.sum(axis=1).tolist() == [4 * one, one]
 
 
@@ -436,3 +456,109 @@ def test_patterns_are_guessed(n: int) -> None:
     assert guess({("a", "b"): 5}).pattern == "pair"
     # Two rings that do not meet are no ring.
     assert guess({("a", "b"): 5, ("b", "a"): 5, ("c", "d"): 5, ("d", "c"): 5}).pattern == "unknown"
+
+
+ICRC_CONFIGS = [
+    WireConfig(transport=transport, mtu=1024, ip_version=version, vlan=vlan, grh=version == 6)  # type: ignore[arg-type]
+    for transport in ("rocev2", "infiniband")
+    for version in (4, 6)
+    for vlan in (None, 5)
+]
+
+
+@FAST
+@given(
+    message=st.binary(max_size=3000),
+    config=st.sampled_from(ICRC_CONFIGS),
+    place=st.integers(0, 2**20),
+    flip=st.integers(1, 255),
+)
+def test_a_changed_byte_makes_the_icrc_wrong(
+    tmp_path: Path, message: bytes, config: WireConfig, place: int, flip: int
+) -> None:
+    made = [one.captured for one in packets(message, config)]
+    body = bytearray(made[-1])
+    # After IP, UDP and BTH everything is covered, to the ICRC's own last byte; InfiniBand has two bytes of VCRC behind it.
+    behind = 2 if config.transport == "infiniband" else 0
+    heads = {"rocev2": 14 + 4 * (config.vlan is not None) + (20 if config.ip_version == 4 else 40) + 8 + 12,
+             "infiniband": 8 + 40 * (config.ip_version == 6) + 12}[config.transport]  # fmt: skip
+    body[heads + place % (len(body) - behind - heads)] ^= flip
+    link = 247 if config.transport == "infiniband" else 1
+    write_capture(
+        tmp_path / "a.pcap", [record(k, one) for k, one in enumerate([*made, bytes(body), made[0]])], link
+    )
+    icrc = summarize(tmp_path / "a.pcap").icrc
+    assert (icrc.right, icrc.wrong, icrc.first_wrong, icrc.cut) == (len(made) + 1, 1, (len(made) + 1,), 0)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_what_switches_change_leaves_the_icrc_right(tmp_path: Path, version: int) -> None:
+    frame = bytearray(next(packets(bytes(100), WireConfig(ip_version=version))).captured)  # type: ignore[arg-type]
+    bth = 14 + (28 if version == 4 else 48)
+    # Type of service, time to live, header checksum; or traffic class, flow label and hop limit. FECN and BECN, UDP's checksum.
+    for at in (15, 22, 24, 25) if version == 4 else (15, 16, 17, 21):
+        frame[at] ^= 0x33
+    frame[14] ^= 0 if version == 4 else 0x0F
+    frame[bth + 4] ^= 0xC0
+    frame[bth - 2] ^= 0x55
+    write_capture(tmp_path / "a.pcap", [record(0, bytes(frame))])
+    assert summarize(tmp_path / "a.pcap").icrc.right == 1
+    frame[14 + (9 if version == 4 else 8)] ^= 1
+    frame[14 + 5] ^= 1 if version == 4 else 0
+    write_capture(tmp_path / "a.pcap", [record(0, bytes(frame))])
+    assert summarize(tmp_path / "a.pcap").icrc.right == 0
+
+
+def test_scapy_computes_the_same_icrc(tmp_path: Path) -> None:
+    roce = pytest.importorskip("scapy.contrib.roce")
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.inet6 import IPv6
+    from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
+    from scapy.packet import Raw
+
+    made = []
+    for k, ip in enumerate(
+        (
+            IP(src="10.0.0.1", dst="10.0.0.2", id=7, ttl=63, tos=0x6A),
+            IPv6(src="fd00::1", dst="fd00::2", tc=0x6A),
+        )
+    ):
+        for tags in (Ether(), Ether() / Dot1Q(vlan=3), Ether() / Dot1AD(vlan=4) / Dot1Q(vlan=5)):
+            for size in (0, 4, 64, 1000, 4096):
+                body = random.Random(size).randbytes(size)
+                packet = (
+                    tags
+                    / ip
+                    / UDP(sport=50_000, dport=4791)
+                    / roce.BTH(opcode=4, dqpn=17 + k, psn=size)
+                    / Raw(body)
+                )
+                made.append(bytes(packet))
+    write_capture(tmp_path / "a.pcap", [record(k, one) for k, one in enumerate(made)])
+    capture = summarize(tmp_path / "a.pcap")
+    assert (capture.icrc.right, capture.icrc.wrong, capture.icrc.packets) == (30, 0, 30)
+    assert (capture.vlans, capture.stacked_vlans) == ((3, 4, 5), ((4, 5),))
+
+
+def test_an_icrc_that_cannot_be_checked_is_counted(tmp_path: Path) -> None:
+    frame = next(packets(bytes(500), WireConfig())).captured
+    fragment = bytearray(frame)
+    fragment[20] |= 0x20  # more fragments follow
+    with_extension = bytearray(next(packets(bytes(500), WireConfig(ip_version=6))).captured)
+    with_extension[18:20] = (int.from_bytes(with_extension[18:20], "big") + 8).to_bytes(2, "big")
+    with_extension[20] = 60
+    with_extension[54:54] = bytes([17, 0, 1, 4, 0, 0, 0, 0])
+    bodies = [frame, frame[:96], frame[:128], frame[:-1], bytes(fragment), bytes(with_extension)]
+    write_capture(tmp_path / "a.pcap", [record(k, one, len(frame)) for k, one in enumerate(bodies)])
+    icrc = summarize(tmp_path / "a.pcap").icrc
+    assert (icrc.right, icrc.wrong, icrc.cut, icrc.kept, icrc.unclear) == (1, 0, 3, len(frame) - 1, 2)
+
+
+def test_the_specifications_sample_packet_has_the_right_icrc(tmp_path: Path) -> None:
+    # InfiniBand Architecture Specification, volume 1, chapter 7.8.3: ICRC 9625b75a, VCRC 2cd2 (and the BTH that it prints).
+    whole = bytes.fromhex(
+        "7012375c000e17d2" "0a2024870087b1b3000dec2a" "01710a1c015d400238f27a050000000e" "bb884d85fd5cfba4728bc0690ed4" "0000" "9625b75a"
+    )  # fmt: skip
+    write_capture(tmp_path / "a.pcap", [record(0, whole), record(1, whole[:-1] + b"\0")], 247)
+    icrc = summarize(tmp_path / "a.pcap").icrc
+    assert (icrc.right, icrc.first_wrong) == (1, (2,))

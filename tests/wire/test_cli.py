@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tokenwire.wire import WireConfig
+from tokenwire.wire import WireConfig, packets
+from tokenwire.wire.capture import write_capture
+from tokenwire.wire.capture.writing import record
 from tokenwire.wire.synthesis import export_capture
 
 
@@ -145,3 +147,32 @@ def test_export_to_a_pipe_and_to_places_that_cannot_be_written(tmp_path: Path) -
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_zeroed_last_byte_is_shown_as_a_wrong_icrc(tmp_path: Path) -> None:
+    frame = next(packets(bytes(range(200)), WireConfig())).captured
+    assert frame[-1]
+    tagged = frame[:12] + bytes.fromhex("88a8 0064 8100 00c8") + frame[12:]
+    file = tmp_path / "a.pcap"
+    write_capture(
+        file,
+        [
+            record(0, frame),
+            record(1, frame[:-1] + b"\0"),
+            record(2, frame[:96], len(frame)),
+            record(3, tagged),
+        ],
+    )
+    text = " ".join(tokenwire("wire", "read", str(file)).stdout.decode().split())
+    assert (
+        "ICRC: 2 right; 1 wrong (packet 2); 1 not checked: cut by the capture, which kept at most 96 B of them"
+        in text
+    )
+    assert "VLANs: 100, 200" in text
+    assert "double-tagged (outer.inner): 100.200" in text
+    found = json.loads(tokenwire("wire", "read", str(file), "--json").stdout)
+    assert (found["vlans"], found["stacked_vlans"]) == ([100, 200], [[100, 200]])
+    assert found["icrc"] == {
+        "right_packets": 2, "wrong_packets": 1, "first_wrong_packets": [2], "cut_packets": 1, "cut_packets_kept_bytes": 96,
+        "unclear_packets": 0,
+    }  # fmt: skip

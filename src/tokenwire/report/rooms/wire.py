@@ -11,6 +11,7 @@ from tokenwire.units import format_bytes, format_count, format_rate, format_seco
 if TYPE_CHECKING:
     from tokenwire.figures import Figure
     from tokenwire.wire.capture import Capture
+    from tokenwire.wire.capture.summary import Icrc
     from tokenwire.wire.efficiency import Efficiency
     from tokenwire.wire.framing import Framing
     from tokenwire.wire.headers import Header
@@ -122,6 +123,11 @@ def capture_picture(capture: Capture) -> Iterator[Any]:
         yield f"note: packets with headers {said}"
     if capture.vlans:
         yield f"VLANs: {', '.join(map(str, capture.vlans[:SHOWN]))}{' ...' if len(capture.vlans) > SHOWN else ''}"
+    if capture.stacked_vlans:
+        pairs = ", ".join(f"{outer}.{inner}" for outer, inner in capture.stacked_vlans[:SHOWN])
+        yield f"double-tagged (outer.inner): {pairs}{' ...' if len(capture.stacked_vlans) > SHOWN else ''}"
+    if capture.icrc.packets:
+        yield _icrc(capture.icrc)
     yield table(
         [
             (row["transport"], f"{row['flows']:,}", f"{row['packets']:,}", format_bytes(row["bytes"]),
@@ -153,6 +159,19 @@ def capture_picture(capture: Capture) -> Iterator[Any]:
     yield from _over_time(capture)
     guess = capture.guess()
     yield f"guess: {guess.pattern} ({guess.because})"
+
+
+def _icrc(icrc: Icrc) -> str:
+    parts = [f"{icrc.right:,} right"]
+    if icrc.wrong:
+        names = ", ".join(map(str, icrc.first_wrong))
+        more = ", ..." if icrc.wrong > len(icrc.first_wrong) else ""
+        parts.append(f"{icrc.wrong:,} wrong (packet{'s' if icrc.wrong > 1 else ''} {names}{more})")
+    if icrc.cut:
+        parts.append(f"{icrc.cut:,} not checked: cut by the capture, which kept at most {icrc.kept:,} B of them")
+    if icrc.unclear:
+        parts.append(f"{icrc.unclear:,} not checked: fragments, or lengths that do not say where it stands")
+    return f"ICRC: {'; '.join(parts)}"
 
 
 def _end(row: dict[str, Any], end: str) -> str:

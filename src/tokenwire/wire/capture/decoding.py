@@ -14,12 +14,14 @@ import numpy.typing as npt
 from tokenwire.compiled import compiled
 from tokenwire.wire.capture.decoding_rdma import infiniband, rdma, uet
 from tokenwire.wire.capture.finding import Bytes, be16, be32, be64
+from tokenwire.wire.capture.integrity import invariant, of_datagram
 from tokenwire.wire.capture.layout import (
     ARP,
     CUT,
     ICMP,
     INFINIBAND_PACKET,
     MALFORMED,
+    NO_ICRC,
     NO_VLAN,
     ROCEV2,
     TCP,
@@ -111,12 +113,15 @@ def _ip(data: Bytes, at: Any, end: Any, row: Any) -> tuple[Any, Any, Any, Any]:
 @compiled
 def _tagged(data: Bytes, at: Any, end: Any, kind: Any, row: Any) -> tuple[Any, Any]:
     # Returns (kind of what follows the VLAN tags or -1, where it starts).
-    for _ in range(_DEPTH):
+    row.outer_vlan = NO_VLAN
+    for depth in range(_DEPTH):
         if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100:
             break
         if end - at < 4:
             row.status = CUT
             return -1, at
+        if depth == 1:
+            row.outer_vlan = row.vlan
         row.vlan = be16(data, at) & 0x0FFF
         kind = be16(data, at + 2)
         at += 4
@@ -146,6 +151,7 @@ def _tunnelled(data: Bytes, at: Any, end: Any, geneve: Any, row: Any) -> tuple[A
 @compiled
 def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
     for _ in range(_DEPTH):
+        ip = at
         protocol, at, size, more = _ip(data, at, end, row)
         if protocol == 4 or protocol == 41:
             continue
@@ -183,6 +189,7 @@ def _above_ip(data: Bytes, at: Any, end: Any, row: Any) -> None:
             row.payload = length - 8
             if row.destination_port == 4791:
                 rdma(data, at + 8, end, length - 8, ROCEV2, row)
+                row.icrc = of_datagram(data, ip, at, length, end, more)
             elif row.destination_port == 4793:
                 uet(data, at + 8, end, length - 8, row)
             elif row.destination_port == 4789 or row.destination_port == 6081:
@@ -286,6 +293,7 @@ def _frame(data: Bytes, at: Any, end: Any, link: Any, row: Any) -> None:
         row.dst_high = be64(data, at + 24)
         row.dst = be64(data, at + 32)
         rdma(data, at + 40, end, be16(data, at + 4), INFINIBAND_PACKET, row)
+        row.icrc = invariant(data, at, at + 40, be16(data, at + 4), end, 6, True)
 
 
 @compiled
@@ -299,6 +307,7 @@ def decode(
         row.length = sent[k]
         row.captured = kept[k]
         row.vlan = NO_VLAN
+        row.outer_vlan = NO_VLAN
         row.src_high = 0
         row.src = 0
         row.dst_high = 0
@@ -319,4 +328,5 @@ def decode(
         row.ecn = 0
         row.status = 0
         row.syndrome = 0
+        row.icrc = NO_ICRC
         _frame(data, starts[k], starts[k] + kept[k], links[k], row)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tokenwire.compiled import compiled
 from tokenwire.wire.capture.finding import Bytes, be16, be24, be32, be64
+from tokenwire.wire.capture.integrity import invariant
 from tokenwire.wire.capture.layout import CUT, INFINIBAND_PACKET, MALFORMED, UET
 
 
@@ -99,6 +100,7 @@ def infiniband(data: Bytes, at: Any, end: Any, row: Any) -> None:
     row.dst = be16(data, at + 2)
     row.src = be16(data, at + 6)
     size = (be16(data, at + 4) & 0x7FF) * 4 - 8
+    head = at
     at += 8
     if following == 3:
         if end - at < 40:
@@ -109,7 +111,9 @@ def infiniband(data: Bytes, at: Any, end: Any, row: Any) -> None:
         row.dst_high = be64(data, at + 24)
         row.dst = be64(data, at + 32)
         row.ip = 6
+        head = at
         at += 40
         size -= 40
     if following >= 2:
         rdma(data, at, end, size, INFINIBAND_PACKET, row)
+        row.icrc = invariant(data, head, at, size, end, 6 if following == 3 else 0, following == 3)

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenwire.errors import InputError
-from tokenwire.wire.capture.layout import COMPLETE, CUT, INFINIBAND_PACKET, MALFORMED, NO_VLAN, TRANSPORTS
+from tokenwire.wire.capture.layout import (
+    COMPLETE,
+    CUT,
+    ICRC_CUT,
+    ICRC_RIGHT,
+    ICRC_UNCLEAR,
+    ICRC_WRONG,
+    INFINIBAND_PACKET,
+    MALFORMED,
+    NO_VLAN,
+    TRANSPORTS,
+)
 from tokenwire.wire.capture.pattern import Guess, guess
 from tokenwire.wire.capture.reading import Notes, read_capture
 from tokenwire.wire.transports.rdma import OPCODES
@@ -21,8 +32,52 @@ if TYPE_CHECKING:
 
 MAX_FLOWS = 2**20
 """Flows that are kept apart; packets of further ones are counted together."""
+FIRST_WRONG = 10
+"""Packets with a wrong ICRC that are named."""
 PAUSE = 10_000
 """Nanoseconds of silence that end a burst, where nothing else is asked for."""
+
+
+@dataclass
+class Icrc:
+    """The invariant CRCs of a capture: packets where it is right, wrong, or could not be checked.
+
+    ``first_wrong`` are numbers of packets, the capture's first is 1 as Wireshark counts; ``cut`` packets end before their ICRC,
+    the longest of them kept to ``kept`` bytes; ``unclear`` are fragments, packets of contradicting lengths and the like.
+    """
+
+    right: int = 0
+    wrong: int = 0
+    first_wrong: tuple[int, ...] = ()
+    cut: int = 0
+    kept: int = 0
+    unclear: int = 0
+
+    def add(self, rows: Any, before: int) -> None:
+        """Count a batch of packets, of which ``before`` came earlier."""
+        found = np.bincount(rows["icrc"], minlength=ICRC_UNCLEAR + 1)
+        self.right += int(found[ICRC_RIGHT])
+        self.unclear += int(found[ICRC_UNCLEAR])
+        if found[ICRC_WRONG]:
+            self.wrong += int(found[ICRC_WRONG])
+            left = FIRST_WRONG - len(self.first_wrong)
+            places = np.flatnonzero(rows["icrc"] == ICRC_WRONG)[:left]
+            self.first_wrong += tuple(before + 1 + int(place) for place in places)
+        if found[ICRC_CUT]:
+            self.cut += int(found[ICRC_CUT])
+            self.kept = max(self.kept, int(rows["captured"][rows["icrc"] == ICRC_CUT].max()))
+
+    @property
+    def packets(self) -> int:
+        """Return the packets that have an ICRC."""
+        return self.right + self.wrong + self.cut + self.unclear
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts for JSON."""
+        return {
+            "right_packets": self.right, "wrong_packets": self.wrong, "first_wrong_packets": list(self.first_wrong),
+            "cut_packets": self.cut, "cut_packets_kept_bytes": self.kept, "unclear_packets": self.unclear,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,7 +86,8 @@ class Capture:
 
     ``opcodes`` is (256, 2): packets and payload by BTH opcode; ``station`` the host that most packets come from or go to, empty where
     none has an address; ``bins`` (2, n) frame bytes that it sent, and all others, by interval of ``bin_width`` ns from ``first``
-    on; ``problems`` say in words what could not be read; ``pause`` is the silence that ends a burst.
+    on; ``problems`` say in words what could not be read; ``pause`` is the silence that ends a burst; ``vlans`` are all tags seen,
+    ``stacked_vlans`` those of frames with several: (outermost, innermost).
     """
 
     path: str
@@ -46,6 +102,8 @@ class Capture:
     malformed: int
     undecoded: int
     vlans: tuple[int, ...]
+    stacked_vlans: tuple[tuple[int, int], ...]
+    icrc: Icrc
     flows: Any
     opcodes: Any
     station: str
@@ -78,7 +136,13 @@ class Capture:
         """Return what ``station`` sent, what it received, and what passed between others: frame bytes, payload and average rate."""
         found: dict[str, list[int]] = {"sent": [0, 0], "received": [0, 0], "between others": [0, 0]}
         for sender, receiver, frames, payload, _ in self._pairs():
-            way = "sent" if sender == self.station else "received" if receiver == self.station else "between others"
+            way = (
+                "sent"
+                if sender == self.station
+                else "received"
+                if receiver == self.station
+                else "between others"
+            )
             found[way][0] += frames
             found[way][1] += payload
         return [{"direction": way, "bytes": frames, "payload_bytes": payload,
@@ -180,7 +244,8 @@ class Capture:
             "file": self.path, "format": self.format, "file_bytes": self.file_bytes, "packets": self.packets,
             "bytes": self.bytes, "payload_bytes": self.payload, "seconds": self.seconds, "first_ns": self.first,
             "cut_packets": self.cut, "malformed_packets": self.malformed, "undecoded_packets": self.undecoded,
-            "vlans": list(self.vlans), "problems": list(self.problems), "transports": self.by_transport(),
+            "vlans": list(self.vlans), "stacked_vlans": [list(pair) for pair in self.stacked_vlans],
+            "icrc": self.icrc.as_dict(), "problems": list(self.problems), "transports": self.by_transport(),
             "station": self.station, "directions": self.by_direction(),
             "opcodes": self.by_opcode(), "hosts": self.by_host()[:1000], "flows": list(self.flow_rows(1000)),
             "flow_count": len(self.flows), "burst_pause_ns": self.pause, "guess": self.guess().as_dict(),
@@ -213,6 +278,8 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
     used, width, start, last = 0, 1000, None, 0
     totals = {"bytes": 0, "payload": 0, "cut": 0, "malformed": 0, "undecoded": 0}
     vlans: set[int] = set()
+    stacked: set[tuple[int, int]] = set()
+    icrc = Icrc()
     station = None
     for rows in read_capture(path, notes, limit=limit):
         start = int(rows["time"][0]) if start is None else start
@@ -238,14 +305,19 @@ def summarize(path: str | Path, *, limit: int | None = None, pause: int = PAUSE)
         totals["cut"] += int((rows["status"] == CUT).sum())
         totals["malformed"] += int((rows["status"] == MALFORMED).sum())
         totals["undecoded"] += int(((rows["transport"] == 0) & (rows["status"] == COMPLETE)).sum())
+        icrc.add(rows, notes.packets - len(rows))
         tags = rows["vlan"][rows["vlan"] != NO_VLAN]
         if len(tags) and len(vlans) < 4096:
             vlans.update(int(tag) for tag in np.unique(tags))
+        both = rows[["outer_vlan", "vlan"]][rows["outer_vlan"] != NO_VLAN]
+        if len(both) and len(stacked) < 4096:
+            stacked.update((int(outer), int(inner)) for outer, inner in np.unique(both))
     if not notes.packets:
         notes.say("there is no packet in it")
     return Capture(
         path=str(path), format=notes.format, packets=notes.packets, file_bytes=notes.file_bytes, first=start or 0,
-        last=max(last, start or 0), vlans=tuple(sorted(vlans)), flows=flows[:used].copy(), opcodes=opcodes, bins=bins,
+        last=max(last, start or 0), vlans=tuple(sorted(vlans | {outer for outer, _ in stacked})),
+        stacked_vlans=tuple(sorted(stacked)), icrc=icrc, flows=flows[:used].copy(), opcodes=opcodes, bins=bins,
         station="" if station is None else address(station, "src"),
         bin_width=width, pause=pause, problems=tuple(notes.problems), **totals,
     )  # fmt: skip
