@@ -19,12 +19,17 @@ Op = Literal[
 ]  # fmt: skip
 Phase = Literal["data", "forward", "backward", "gradients", "optimizer", "loss", "setup"]
 
+Role = Literal["layers", "embedding", "head", "loss"]
+"""Which part of a stage issues a call; ``layers``: its layers, or the stage as a whole."""
+Product = Literal["input", "weight"]
+"""A product of the backward: the gradient of a layer's input, or of its weight."""
+
 PHASES: tuple[Phase, ...] = ("setup", "data", "forward", "backward", "gradients", "optimizer", "loss")
 """The phases in the order of a step."""
 
 COLUMNS = (
     "stage", "op", "group", "group_size", "phase", "count", "elements", "dtype", "bytes", "parallelism", "what", "peer",
-    "layers", "formula", "values", "source", "why",
+    "layers", "formula", "values", "source", "why", "role",
 )  # fmt: skip
 """The columns of the step table, in order."""
 
@@ -34,7 +39,8 @@ class Operation(NamedTuple):
 
     ``parallelism`` is who demands it (dp tp sp pp cp ep fsdp); ``peer`` the stage at the other end of a send or receive;
     ``layers`` how many layers of the stage have it (0: not of a layer). ``formula`` gives the elements of one call in
-    symbols, ``values`` the same with numbers.
+    symbols, ``values`` the same with numbers. ``role`` is the part of the stage that issues the calls, ``overlapped`` the product
+    of the backward that runs at the same time. ``what``, ``source`` and ``why`` are for people: no result depends on them.
 
     >>> Operation(0, "all_reduce", "tp", 2, "forward", 8, 1024, "bf16", "tp", "attention output").bytes
     2048
@@ -56,11 +62,13 @@ class Operation(NamedTuple):
     values: str = ""
     source: str = ""
     why: str = ""
+    role: Role = "layers"
+    overlapped: Product | None = None
 
     @property
-    def said(self) -> tuple[object, ...]:
-        """Return what is said, whoever says it and to whom: all but the stages and the texts that explain it."""
-        return self[1:10] + self[11:12]
+    def call(self) -> tuple[object, ...]:
+        """Return what determines the seconds of the calls: all fields but the stages and the texts for people."""
+        return (*self[1:9], self.layers, self.role, self.overlapped)
 
     @property
     def bytes(self) -> int:

@@ -254,7 +254,7 @@ def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
         if op == "send" and group == "pp":
             out.send = max(out.send, each)
         elif phase in MICRO_BATCH or (phase == "gradients" and who in DATA and each_micro_batch):
-            _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _beside(plan, row), spent / plan.micro_batches)
+            _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _beside(row), spent / plan.micro_batches)
         else:
             who = ending(op, who, phase)
             number, seconds = out.tail.get(who, (0, 0.0))
@@ -275,19 +275,10 @@ def _each_micro_batch(plan: Plan) -> bool:
     return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 
-def _beside(plan: Plan, row: Operation) -> str:
-    """Return the class of a row; those with ``~input`` and ``~weight`` start before that product of the backward and are waited for after.
-
-    Megatron gathers the input again while the gradient of the input is computed, and scatters that while the gradient of the
-    weight is (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
-    """
-    who: str = row.parallelism
-    if who in TENSOR and plan.config.dialect == "megatron" and row.phase == "backward" and row.layers:
-        if row.op == "all_gather" and row.what.endswith("again"):
-            return f"{who}~input"
-        if row.what.endswith("input gradient"):
-            return f"{who}~weight"
-    return who
+def _beside(row: Operation) -> str:
+    """Return the class of a row; those with ``~input`` and ``~weight`` overlap that product of the backward."""
+    # The output layer's products are timed apart from those of the layers, so its calls are not overlapped with them.
+    return f"{row.parallelism}~{row.overlapped}" if row.overlapped and row.layers else row.parallelism
 
 
 class Shares(NamedTuple):
@@ -307,9 +298,7 @@ class Shares(NamedTuple):
         """Return the shares of a row: embedding, head and loss are not of all."""
         if row.layers:
             return self.layers
-        if "embedding" in row.what:
-            return self.first
-        return self.last if "head" in row.what or "loss" in row.what else self.layers
+        return {"layers": self.layers, "embedding": self.first, "head": self.last, "loss": self.last}[row.role]
 
 
 def _spread(out: Said, shares: tuple[float, ...], phase: str, who: str, seconds: float) -> None:

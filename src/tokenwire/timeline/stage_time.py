@@ -108,7 +108,7 @@ def _kind(arch: Architecture, stage: Stage, rows: Sequence[Operation], calls: Ca
     layers = tuple(tuple((id(arch.layers[i]), i in wide) for i in chunk) for chunk in stage.chunks)
     whom = dict.fromkeys((row.group, row.peer) for row in rows)
     places = tuple(calls.place(group, stage.index, peer) for group, peer in whom)
-    return stage.has_embedding, stage.has_head, stage.has_next_tokens, layers, places, tuple(row.said for row in rows)
+    return stage.has_embedding, stage.has_head, stage.has_next_tokens, layers, places, tuple(row.call for row in rows)
 
 
 def load(

@@ -54,10 +54,10 @@ def row_of_weights(journey: Journey, token: int) -> Carried | None:
 
 
 def _with_embedding(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the row of the call that has the embedding in it: named so, else the last and largest buffer."""
+    """Return the row of the call that carries the embedding: that of the embedding's own unit, else the last and largest buffer."""
     import polars as pl
 
-    named = rows.filter(pl.col("what").str.contains("embedding"))
+    named = rows.filter(pl.col("role") == "embedding")
     found: dict[str, Any] = (named if len(named) else rows.sort("bytes")).row(-1, named=True)
     return found
 

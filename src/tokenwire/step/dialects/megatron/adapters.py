@@ -76,7 +76,7 @@ def _column(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iter
         0,
         "input gradient",
         "each rank's part of the r numbers gives a part of it",
-    )
+    )._replace(overlapped="weight")
 
 
 def _row(z: Sizes, stage: Stage, module: str, layers: int, rank: int) -> Iterator[Operation]:

@@ -86,6 +86,7 @@ def _rows(z: Sizes, stage: Stage, bucket: Bucket, copies: int) -> Iterator[Opera
         return z.row(
             stage.index, op, said_in, phase, count, size, what, formula="parameters, to equal parts", values=f"{bucket.elements:,}", dtype=dtype,
             parallelism="fsdp", source=_SOURCE, why=why, layers=copies if bucket.unit else 0,
+            role="layers" if bucket.unit else "embedding",
         )  # fmt: skip
 
     held = "fp8" if bucket.fp8 else z.dtype

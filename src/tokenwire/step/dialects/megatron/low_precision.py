@@ -66,18 +66,18 @@ def by_precision(sizes: Sizes, stage: Stage) -> Iterator[tuple[bool, tuple[int, 
             yield low, layers
 
 
-def gathered(sizes: Sizes, row: Operation, width: int, usage: Usage, *, cast: bool = True) -> Iterator[Operation]:
-    """Yield what is said in place of ``row``, the all_gather in bf16 of rows of ``width``.
+def gathered(sizes: Sizes, row: Operation, width: int, usage: Usage) -> Iterator[Operation]:
+    """Yield the calls that take the place of ``row``, the all_gather in bf16 of rows of ``width``.
 
-    ``cast`` is whether the input is cast for this gather (False: it was kept in fp8).
+    The input is cast for this gather, but for ``usage`` "columns": it was kept in fp8 since the forward.
     """
     recipe = sizes.config.fp8_recipe
     rows = sizes.tokens // sizes.plan.tp
     data = row._replace(dtype="fp8", why=f"{row.why}; it is cast to fp8 before", source=f"{_TE} gather_along_first_dim")
     if recipe in ("delayed", "tensorwise"):
-        if recipe == "tensorwise" and cast:
+        if recipe == "tensorwise" and usage != "columns":
             yield data._replace(
-                op="all_reduce", elements=1, dtype="fp32", what=f"largest value of {row.what}", formula="1", values="1",
+                op="all_reduce", elements=1, dtype="fp32", what=f"largest value of {row.what}", formula="1", values="1", overlapped=None,
                 source="TransformerEngine pytorch/module/_common.py set_quantizer_amax_reduction_group",
                 why="all parts of the sequence are cast with one scale, which the largest value among them gives",
             )  # fmt: skip
@@ -95,7 +95,7 @@ def gathered(sizes: Sizes, row: Operation, width: int, usage: Usage, *, cast: bo
         yield data._replace(
             dtype="uint8" if recipe == "mxfp8" else "fp32", elements=sizes.plan.tp * elements,
             what=f"{row.what}, scales of {name}", formula=f"t·{formula}", values=f"{sizes.plan.tp}·{elements:,}",
-            why=f"a scale for {block} numbers goes with them",
+            why=f"a scale for {block} numbers goes with them", overlapped=None,
         )  # fmt: skip
         yield data._replace(what=f"{row.what}, {name}" if usage == "both" else row.what)
 

@@ -20,7 +20,7 @@ from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.step.dialects.megatron import tensor_parallel
 from tokenwire.step.dialects.megatron.low_precision import Usage, gathered
 from tokenwire.step.dialects.megatron.sizes import Sizes
-from tokenwire.step.operation import Op, Operation, Phase
+from tokenwire.step.operation import Op, Operation, Phase, Product
 
 _SOURCE = "megatron-core transformer/multi_token_prediction.py MultiTokenPredictionLayer._concat_embeddings"
 
@@ -82,26 +82,26 @@ def _shifts(z: Sizes, stage: Stage, shifted: tuple[tuple[str, str], ...]) -> Ite
 def _projection(z: Sizes, stage: Stage, count: int) -> Iterator[Operation]:
     recomputed = z.config.recompute_granularity == "full" and z.config.recompute_method == "uniform"
 
-    def row(op: Op, phase: Phase, what: str, wide: bool, why: str) -> Operation:
+    def row(op: Op, phase: Phase, what: str, wide: bool, why: str, over: Product | None = None) -> Operation:
         return z.row(
             stage.index, op, "tp", phase, count * z.plan.micro_batches, z.activation * (2 if wide else 1),
             f"further tokens: {what}", formula="b·s/c·2·h" if wide else "b·s/c·h", source=_SOURCE, why=why,
-            parallelism="sp" if z.sequence_parallel and wide else "tp", layers=count,
+            parallelism="sp" if z.sequence_parallel and wide else "tp", layers=count, overlapped=over,
         )  # fmt: skip
 
     def gather(phase: Phase, what: str, why: str, usage: Usage) -> Iterator[Operation]:
-        said = row("all_gather", phase, what, True, why)
+        call = row("all_gather", phase, what, True, why, "input" if usage == "columns" else None)
         low = z.plan.training.precision == "fp8"
-        return gathered(z, said, 2 * z.arch.hidden_size, usage, cast=not what.endswith("again")) if low else iter((said,))
+        return gathered(z, call, 2 * z.arch.hidden_size, usage) if low else iter((call,))
 
     joined, columns = "output and embedding side by side are projected", "each rank has some of the h columns"
     if z.sequence_parallel:
         yield from gather("forward", "projection input", joined, "rows")
         yield from gather("backward", "projection input again", "the weight gradient needs the whole input", "columns")
-        yield row("reduce_scatter", "backward", "projection input gradient", True, "the mirror of the all_gather")
-        yield row("all_gather", "backward", "layer input gradient", False, "the sequence was cut again before the layer")
+        yield row("reduce_scatter", "backward", "projection input gradient", True, "the mirror of the all_gather", "weight")
+        yield row("all_gather", "backward", "layer input gradient", False, "the sequence was cut again before the layer", "weight")
     else:
-        yield row("all_reduce", "backward", "projection input gradient", True, "each rank's columns give a part of it")
+        yield row("all_reduce", "backward", "projection input gradient", True, "each rank's columns give a part of it", "weight")
     yield row("all_gather", "forward", "projection output", False, columns)
     if recomputed:
         if z.sequence_parallel:

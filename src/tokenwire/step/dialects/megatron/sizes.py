@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
-from tokenwire.step.operation import Op, Operation, Phase
+from tokenwire.step.operation import Op, Operation, Phase, Product, Role
 
 T = TypeVar("T")
 
@@ -111,12 +111,12 @@ class Sizes:
     def row(
         self, stage: int, op: Op, group: str, phase: Phase, count: int, elements: int, what: str, *, formula: str,
         source: str, why: str, parallelism: str, dtype: str | None = None, peer: int | None = None, layers: int = 0,
-        values: str | None = None,
+        values: str | None = None, role: Role = "layers", overlapped: Product | None = None,
     ) -> Operation:  # fmt: skip
         """Return a row; the group's size, the dtype and the formula's values are filled in."""
         return Operation(
             stage, op, group, self.group_size(group), phase, count, elements, dtype or self.dtype, parallelism, what,
-            peer, layers, formula, self.put_in(formula) if values is None else values, source, why,
+            peer, layers, formula, self.put_in(formula) if values is None else values, source, why, role, overlapped,
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.gradients import has_optimizer_of_experts
 from tokenwire.step.dialects.megatron.sizes import Sizes
-from tokenwire.step.operation import Operation
+from tokenwire.step.operation import Operation, Role
 
 _BATCH = "Megatron-LM megatron/training/utils.py get_batch_on_this_tp_rank"
 
@@ -24,23 +24,22 @@ def data(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
     # A stage with multi-token prediction gets all of it: it embeds tokens too.
     last = stage.has_head or stage.has_next_tokens
     first = stage.has_embedding or stage.has_next_tokens
-    items = [("tokens", "int64", first), ("labels", "int64", last), ("loss mask", "fp32", last),
-             ("attention mask", "bool", sizes.config.create_attention_mask_in_dataloader),
-             ("position ids", "int64", first), ("number of packed sequences", "int64", first)]  # fmt: skip
     b, s = sizes.plan.training.micro_batch, sizes.plan.training.sequence_length
-    for what, dtype, wanted in items:
-        if not wanted:
-            continue
-        elements, formula = b * s, "b·s"
-        if what == "attention mask":
-            elements, formula = b * s * s, "b·1·s·s"
-        elif what == "number of packed sequences":
-            elements, formula = 1, "1"
-        yield sizes.row(
-            stage.index, "broadcast", "tp", "data", sizes.plan.micro_batches, elements, what, formula=formula,
-            dtype=dtype, parallelism="tp", source=_BATCH,
-            why="one rank of the tensor-parallel group reads the data; the others get it from there",
-        )  # fmt: skip
+    items: tuple[tuple[str, str, int, str, Role, bool], ...] = (
+        ("tokens", "int64", b * s, "b·s", "embedding", first),
+        ("labels", "int64", b * s, "b·s", "loss", last),
+        ("loss mask", "fp32", b * s, "b·s", "loss", last),
+        ("attention mask", "bool", b * s * s, "b·1·s·s", "layers", sizes.config.create_attention_mask_in_dataloader),
+        ("position ids", "int64", b * s, "b·s", "embedding", first),
+        ("number of packed sequences", "int64", 1, "1", "embedding", first),
+    )
+    for what, dtype, elements, formula, role, wanted in items:
+        if wanted:
+            yield sizes.row(
+                stage.index, "broadcast", "tp", "data", sizes.plan.micro_batches, elements, what, formula=formula,
+                dtype=dtype, parallelism="tp", source=_BATCH, role=role,
+                why="one rank of the tensor-parallel group reads the data; the others get it from there",
+            )  # fmt: skip
 
 
 def optimizer(sizes: Sizes, stage: Stage) -> Iterator[Operation]:

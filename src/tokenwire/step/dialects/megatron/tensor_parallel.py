@@ -16,7 +16,7 @@ from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.low_precision import Usage, by_precision, gathered
 from tokenwire.step.dialects.megatron.recompute import checkpoints, recomputed_blocks
 from tokenwire.step.dialects.megatron.sizes import Sizes
-from tokenwire.step.operation import Op, Operation, Phase
+from tokenwire.step.operation import Op, Operation, Phase, Product
 
 _LAYERS = "megatron-core tensor_parallel/layers.py"
 _LINEAR = f"{_LAYERS} LinearWithGradAccumulationAndAsyncCommunication"
@@ -44,7 +44,7 @@ def embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
     scattered = sequence and z.arch.positions not in ("learned", "sinusoidal")
     yield z.row(
         stage.index, "reduce_scatter" if scattered else "all_reduce", "tp", "forward", m, z.activation, "embedding",
-        formula=_FULL, parallelism="sp" if scattered else "tp", source=f"{_LAYERS} VocabParallelEmbedding.forward",
+        formula=_FULL, parallelism="sp" if scattered else "tp", source=f"{_LAYERS} VocabParallelEmbedding.forward", role="embedding",
         why="each rank has rows for a part of the vocabulary and zeros for the rest; the sum is the embedding"
         + (", and each rank keeps its part of the sequence" if scattered else ""),
     )  # fmt: skip
@@ -52,7 +52,7 @@ def embedding(z: Sizes, stage: Stage) -> Iterator[Operation]:
         name = "_ReduceScatterToSequenceParallelRegion" if scattered else "_ScatterToSequenceParallelRegion"
         yield z.row(
             stage.index, "all_gather", "tp", "backward", m, z.activation, "embedding gradient", formula=_FULL,
-            parallelism="sp", source=f"{_MAPPINGS} {name}.backward",
+            parallelism="sp", source=f"{_MAPPINGS} {name}.backward", role="embedding",
             why="the rows of the embedding need the gradient of every token, so the parts of the sequence are gathered",
         )  # fmt: skip
 
@@ -99,23 +99,22 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, graded: int, again: i
     # ``graded`` of the layers need the gradient of their input.
     m, i = z.plan.micro_batches, stage.index
 
-    def row(op: Op, phase: Phase, times: int, what: str, source: str, why: str) -> Operation:
+    def row(op: Op, phase: Phase, times: int, what: str, source: str, why: str, over: Product | None = None) -> Operation:
         return z.row(
             i, op, "tp", phase, times * m, z.activation, f"{name} {what}", formula=_FULL, source=source, why=why,
-            parallelism="sp" if z.sequence_parallel else "tp", layers=times,
+            parallelism="sp" if z.sequence_parallel else "tp", layers=times, overlapped=over,
         )  # fmt: skip
 
     def gather(phase: Phase, times: int, what: str, source: str, why: str, usage: Usage) -> Iterator[Operation]:
-        said = row("all_gather", phase, times, what, source, why)
-        cast = not what.endswith("again")
-        return gathered(z, said, z.arch.hidden_size, usage, cast=cast) if low else iter((said,))
+        call = row("all_gather", phase, times, what, source, why, "input" if usage == "columns" else None)
+        return gathered(z, call, z.arch.hidden_size, usage) if low else iter((call,))
 
     recompute, runs_again = f"{_RANDOM} CheckpointFunction.backward", "recomputation runs the forward once more"
     if not z.sequence_parallel:
         yield row("all_reduce", "forward", layers, "output", _ROW,
                   "each rank has a partial sum of the row-parallel product; every rank needs the whole")  # fmt: skip
         yield row("all_reduce", "backward", graded, "input gradient", f"{_LINEAR}.backward",
-                  "each rank's columns give a part of the gradient of the input")  # fmt: skip
+                  "each rank's columns give a part of the gradient of the input", "weight")  # fmt: skip
         yield row("all_reduce", "backward", again, "output again", recompute, runs_again)
         return
     yield from gather("forward", layers, "input", f"{_LINEAR}.forward",
@@ -128,7 +127,7 @@ def _block(z: Sizes, stage: Stage, name: str, layers: int, graded: int, again: i
         yield from gather("backward", layers, "input again", f"{_LINEAR}.backward",
                           "only a part of the input was kept; the weight gradient needs all of it", "columns")  # fmt: skip
     yield row("reduce_scatter", "backward", graded, "input gradient", f"{_LINEAR}.backward",
-              "the mirror of the all_gather of the forward")  # fmt: skip
+              "the mirror of the all_gather of the forward", "weight")  # fmt: skip
     yield from gather("backward", again, "input, recomputed", recompute, runs_again, "rows")
     yield row("reduce_scatter", "backward", again, "output, recomputed", recompute, runs_again)
 
@@ -144,16 +143,18 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: boo
     alone = z.config.recompute_granularity == "selective" and "mla_up_proj" in z.config.recompute_modules
     ups_again = layers if alone else again
 
-    def row(op: Op, phase: Phase, times: int, what: str, symbol: str, width: int, why: str) -> Operation:
+    def row(
+        op: Op, phase: Phase, times: int, what: str, symbol: str, width: int, why: str, over: Product | None = None
+    ) -> Operation:
         return z.row(
             stage.index, op, "tp", phase, times * m, z.tokens * width, what, formula=f"b·s/c·{symbol}",
             values=f"{z.tokens:,}·{width:,}", source=source, why=why, parallelism="sp" if z.sequence_parallel else "tp",
-            layers=times,
+            layers=times, overlapped=over,
         )  # fmt: skip
 
     def gather(phase: Phase, times: int, what: str, symbol: str, width: int, why: str, usage: Usage) -> Iterator[Operation]:
-        said = row("all_gather", phase, times, what, symbol, width, why)
-        return gathered(z, said, width, usage, cast=not what.endswith("again")) if low else iter((said,))
+        call = row("all_gather", phase, times, what, symbol, width, why, "input" if usage == "columns" else None)
+        return gathered(z, call, width, usage) if low else iter((call,))
 
     for what, symbol, width in inputs:
         if not z.sequence_parallel:
@@ -212,19 +213,19 @@ def _output_layer(z: Sizes, stage: Stage) -> Iterator[Operation]:
     m, i = z.plan.micro_batches, stage.index
     if not z.sequence_parallel:
         yield z.row(i, "all_reduce", "tp", "backward", m, z.activation, "head input gradient", formula=_FULL,
-                    parallelism="tp", source=f"{_LINEAR}.backward",
+                    parallelism="tp", role="head", overlapped="weight", source=f"{_LINEAR}.backward",
                     why="each rank's part of the vocabulary gives a part of the gradient of the input")  # fmt: skip
         return
-    rows: tuple[tuple[Op, Phase, str, str, str], ...] = (
-        ("all_gather", "forward", "head input", "forward", "logits are needed for every token"),
-        ("all_gather", "backward", "head input again", "backward", "the weight gradient needs every token"),
-        ("reduce_scatter", "backward", "head input gradient", "backward", "the mirror of the all_gather"),
+    rows: tuple[tuple[Op, Phase, Product | None, str, str], ...] = (
+        ("all_gather", "forward", None, "head input", "logits are needed for every token"),
+        ("all_gather", "backward", "input", "head input again", "the weight gradient needs every token"),
+        ("reduce_scatter", "backward", "weight", "head input gradient", "the mirror of the all_gather"),
     )
-    for op, phase, what, function, why in rows:
-        if what == "head input again" and z.arch.adapters is not None:
+    for op, phase, over, what, why in rows:
+        if over == "input" and z.arch.adapters is not None:
             continue  # its weight is frozen
-        yield z.row(i, op, "tp", phase, m, z.activation, what, formula=_FULL, parallelism="sp",
-                    source=f"{_LINEAR}.{function}", why=why)  # fmt: skip
+        yield z.row(i, op, "tp", phase, m, z.activation, what, formula=_FULL, parallelism="sp", role="head", overlapped=over,
+                    source=f"{_LINEAR}.{phase}", why=why)  # fmt: skip
 
 
 def _cross_entropy(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -239,6 +240,6 @@ def _cross_entropy(z: Sizes, stage: Stage) -> Iterator[Operation]:
     for what, times, formula in parts:
         yield z.row(
             i, "all_reduce", "tp", "forward", m, times * z.tokens, f"loss: {what}", formula=formula, dtype="fp32",
-            parallelism="tp", source=source,
+            parallelism="tp", source=source, role="loss",
             why="the vocabulary is cut over the ranks, so the softmax is put together from one number a token each",
         )  # fmt: skip

@@ -32,7 +32,7 @@ def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
     runs = gathers(z, stage, unit)
     shown = {
         "formula": "Σ n·ceil(d0/n)·rest", "values": f"{unit.exact:,} padded to {n} equal parts = {unit.elements:,}",
-        "layers": unit.layers,
+        "layers": unit.layers, "role": unit.role,
     }  # fmt: skip
     yield z.row(
         stage, "all_gather", unit.group, "forward", unit.copies * runs[0], unit.elements, dtype, "fsdp",
@@ -55,7 +55,7 @@ def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
     yield z.row(
         stage, "all_reduce", replicate, "gradients", reductions, unit.elements // n, reduced, "dp",
         f"gradient shards of {unit.name}", formula="Σ ceil(d0/n)·rest", values=f"{unit.elements:,}/{n}", source=_COLLECTIVES,
-        why="HSDP: replicas of the shard group agree on their gradients", layers=unit.layers,
+        why="HSDP: replicas of the shard group agree on their gradients", layers=unit.layers, role=unit.role,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from tokenwire.model.architecture import Attention, Experts, FeedForward, Latent
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.torchtitan.fully_sharded import reduces_each
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
-from tokenwire.step.operation import Op, Operation, Phase
+from tokenwire.step.operation import Op, Operation, Phase, Role
 
 _PLAN = "torchtitan models/llama3/infra/parallelize.py apply_tp"
 _LOSS = "torch distributed/tensor/parallel/loss.py"
@@ -29,24 +29,24 @@ def operations(z: Sizes, stage: Stage) -> Iterator[Operation]:
     m = z.plan.micro_batches
     if stage.has_embedding:
         yield _activation(z, stage, "reduce_scatter", "forward", m, "embedding", "RowwiseParallel to Shard(1)",
-                          "each rank has rows for a part of the vocabulary; the sum is cut along the sequence")  # fmt: skip
+                          "each rank has rows for a part of the vocabulary; the sum is cut along the sequence", role="embedding")  # fmt: skip
         yield _activation(z, stage, "all_gather", "backward", m, "embedding gradient", "RowwiseParallel to Shard(1)",
-                          "its rows need the gradient of every token")  # fmt: skip
+                          "its rows need the gradient of every token", role="embedding")  # fmt: skip
     yield from _blocks(z, stage)
     if stage.has_head:
         yield _activation(z, stage, "all_gather", "forward", m, "head input", "ColwiseParallel from Shard(1)",
-                          "each rank has logits for a part of the vocabulary, of every token")  # fmt: skip
+                          "each rank has logits for a part of the vocabulary, of every token", role="head")  # fmt: skip
         yield _activation(z, stage, "reduce_scatter", "backward", m, "head input gradient", "ColwiseParallel from Shard(1)",
-                          "every rank has a part of the sum; each keeps its part of the sequence")  # fmt: skip
+                          "every rank has a part of the sum; each keeps its part of the sequence", role="head")  # fmt: skip
         yield from _loss(z, stage)
     yield from _replicated_gradients(z, stage)
 
 
 def _activation(z: Sizes, stage: Stage, op: Op, phase: Phase, count: int, what: str, source: str, why: str,
-                layers: int = 0) -> Operation:  # fmt: skip
+                layers: int = 0, role: Role = "layers") -> Operation:  # fmt: skip
     t = z.plan.training
     return z.row(
-        stage, op, "tp", phase, count, z.activation, z.compute_dtype, "sp", what, formula="b·s/c·h",
+        stage, op, "tp", phase, count, z.activation, z.compute_dtype, "sp", what, formula="b·s/c·h", role=role,
         values=f"{t.micro_batch}·{t.sequence_length}/{z.plan.cp}·{z.arch.hidden_size}", source=f"{_PLAN}: {source}", why=why,
         layers=layers,
     )  # fmt: skip
@@ -112,7 +112,7 @@ def _loss(z: Sizes, stage: Stage) -> Iterator[Operation]:
         yield z.row(
             stage, "all_gather", "tp", "forward", m, b * s * V, z.compute_dtype, "tp", "logits", formula="b·s/c·V",
             values=f"{b}·{s}·{V}", source=f"{_PLAN}: ColwiseParallel to Replicate",
-            why="without loss parallelism every rank computes the loss of all logits",
+            why="without loss parallelism every rank computes the loss of all logits", role="loss",
         )  # fmt: skip
         return
     for what in ("largest logit", "sum of exponentials", "logit of the label"):

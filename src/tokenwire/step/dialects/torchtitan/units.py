@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
+from tokenwire.step.operation import Role
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Unit:
     layers: int
     resharded: bool
     group: str = "fsdp"
+    role: Role = "layers"
 
 
 def padded(shape: tuple[int, ...], n: int) -> int:
@@ -50,14 +52,14 @@ def units(z: Sizes, stage: Stage) -> Iterator[Unit]:
     embedding = [x for x in held if x.layer is None and x.part in ("embedding", "position", "norm")]
     head = [x for x in held if x.layer is None and x.part in ("final_norm", "head")]
     if z.config.fsdp_wrap == "blocks":
-        yield from _unit(z, "root (embedding, norm, head)", embedding + head, 1, 0, asked == "always")
+        yield from _unit(z, "root (embedding, norm, head)", embedding + head, 1, 0, asked == "always", role="embedding")
     elif z.arch.tied_embeddings and embedding and head and stage.has_head:
-        yield from _unit(z, "embedding, norm and tied head", embedding + head, 1, 0, always)
+        yield from _unit(z, "embedding, norm and tied head", embedding + head, 1, 0, always, role="embedding")
     else:
-        yield from _unit(z, "embedding", embedding, 1, 0, reshard)
+        yield from _unit(z, "embedding", embedding, 1, 0, reshard, role="embedding")
     yield from _blocks(z, stage, held, reshard)
     if z.config.fsdp_wrap == "torchtitan" and not (z.arch.tied_embeddings and stage.has_embedding and stage.has_head):
-        yield from _unit(z, "norm and head", head, 1, 0, always)
+        yield from _unit(z, "norm and head", head, 1, 0, always, role="head")
 
 
 def _blocks(z: Sizes, stage: Stage, held: list[Tensor], reshard: bool) -> Iterator[Unit]:
@@ -76,14 +78,15 @@ def _blocks(z: Sizes, stage: Stage, held: list[Tensor], reshard: bool) -> Iterat
 
 
 def _unit(
-    z: Sizes, name: str, held: list[Tensor], copies: int, layers: int, resharded: bool, group: str = "fsdp"
+    z: Sizes, name: str, held: list[Tensor], copies: int, layers: int, resharded: bool, group: str = "fsdp",
+    role: Role = "layers",
 ) -> Iterator[Unit]:
     if not held:
         return
     n = z.plan.group_size(group)
     shapes = [_expert_shape(z, x) if group != "fsdp" else z.local_shape(x) for x in held]
     exact = sum(math.prod(shape) for shape in shapes)
-    yield Unit(name, sum(padded(shape, n) for shape in shapes), exact, copies, layers, resharded, group)
+    yield Unit(name, sum(padded(shape, n) for shape in shapes), exact, copies, layers, resharded, group, role)
 
 
 def _expert_shape(z: Sizes, tensor: Tensor) -> tuple[int, ...]:
