@@ -1,0 +1,205 @@
+"""Plans of Megatron-Core over every option that its dry run can take."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+NEEDS = (
+    "torch.distributed",
+    "torch.testing._internal.distributed.fake_pg",
+    "megatron.core.models.gpt",
+    "megatron.core.optimizer",
+    "megatron.core.models.gpt.gpt_layer_specs",
+    "megatron.core.pipeline_parallel.schedules",
+    "tokenwire.measure.dryrun.megatron_step",
+)
+"""Imported once, before plans are run."""
+
+Keys = dict[str, Any]
+
+
+def draw(random: Random) -> dict[str, Keys]:
+    """Return a plan; most of them are accepted, some break a rule of Megatron's."""
+    tp, pp, cp = random.choice((1, 1, 2, 4)), random.choice((1, 1, 2, 4)), random.choice((1, 1, 1, 2, 4))
+    plan: Keys = {"dialect": "megatron", "tp": tp, "pp": pp, "cp": cp}
+    plan["sequence_parallel"] = tp > 1 and random.random() < 0.6
+    dp = random.choice((1, 2, 3, 4, 8, 16))
+    if random.random() < 0.15:
+        dp = max(1, random.choice((512, 1024, 4096)) // (tp * pp * cp))
+    model = _model(random)
+    training = _training(random, dp)
+    _pipeline(random, plan, model)
+    if "experts" in model:
+        _experts(random, plan, dp * cp)
+    _data_parallel(random, plan, dp)
+    _recomputation(random, plan, model)
+    _attention(random, plan, model)
+    _losses(random, plan)
+    return {"model": model, "training": training, "plan": plan, "cluster": _cluster(tp * pp * cp * dp)}
+
+
+def _cluster(gpus: int) -> Keys:
+    return {"gpus": gpus, "gpus_per_node": next(n for n in (8, 6, 4, 3, 2, 1) if gpus % n == 0)}
+
+
+def _model(random: Random) -> Keys:
+    h, heads = random.choice((128, 192, 256, 320)), random.choice((8, 16))
+    model: Keys = {
+        "hidden_size": h, "layers": random.choice((2, 4, 4, 6, 8, 8, 9, 12)), "heads": heads,
+        "vocabulary_size": random.choice((1000, 997, 512, 1536)), "max_positions": 128,
+        "tied_embeddings": random.random() < 0.5, "norm": random.choice(("layer", "rms")),
+        "feed_forward": random.choice((256, 352, 512)),
+    }  # fmt: skip
+    gated = random.random() < 0.6
+    model |= {"gated": gated, "activation": "silu" if gated else "gelu", "bias": random.random() < 0.4}
+    model["positions"] = random.choice(("learned", "rotary", "rotary", "none"))
+    if random.random() < 0.2:
+        model |= {"kv_lora_rank": random.choice((32, 64)), "qk_nope_head_dim": random.choice((16, 32)),
+                  "qk_rope_head_dim": random.choice((8, 16)), "v_head_dim": random.choice((16, 32)), "positions": "rotary"}  # fmt: skip
+        if random.random() < 0.6:
+            model["q_lora_rank"] = random.choice((48, 96))
+    else:
+        model["kv_heads"] = random.choice((heads, heads, 4, 2, 1))
+        if random.random() < 0.3:
+            model["head_dim"] = random.choice((16, 32))
+        if random.random() < 0.25:
+            model["qk_norm"] = "head"
+        if random.random() < 0.2:
+            model["qkv_bias"] = random.random() < 0.5
+    if random.random() < 0.4:
+        model |= {"experts": random.choice((4, 8, 16)), "active_experts": random.choice((1, 2, 3)), "expert_feed_forward": random.choice((96, 128))}
+        if random.random() < 0.35:
+            model["shared_feed_forward"] = random.choice((64, 128))
+        if random.random() < 0.3:
+            model["dense_layers"] = random.choice((1, 2))
+    return model
+
+
+def _training(random: Random, dp: int) -> Keys:
+    b, m = random.choice((1, 1, 2, 3)), random.choice((1, 2, 4, 5, 8))
+    return {
+        "sequence_length": random.choice((64, 96, 128)), "micro_batch": b, "global_batch": b * m * dp,
+        "precision": random.choice(("bf16", "bf16", "bf16", "fp16", "fp32")), "optimizer": random.choice(("adamw", "adamw", "adam", "sgd")),
+    }  # fmt: skip
+
+
+def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
+    pp, layers = plan["pp"], model["layers"]
+    if random.random() < 0.25 and model["positions"] != "learned":
+        plan["mtp_num_layers"] = random.choice((1, 1, 2))
+        if random.random() < 0.3:
+            plan["mtp_use_repeated_layer"] = True
+    if pp == 1:
+        return
+    if random.random() < 0.3:
+        plan["variable_seq_lengths"] = True
+    how = random.choice(("even", "even", "vpp", "vpp", "uneven", "account", "layout"))
+    if how in ("vpp", "account") and (how == "vpp" or random.random() < 0.4):
+        plan["vpp"] = random.choice((2, 2, 3))
+        if random.random() < 0.3:
+            plan["microbatch_group_size_per_vp_stage"] = random.choice((pp, pp + 1, 2 * pp))
+    if how == "uneven":
+        sides = random.choice((("first",), ("last",), ("first", "last")))
+        plan |= {f"decoder_{side}_pipeline_num_layers": random.choice((1, 2, 3)) for side in sides}
+        left, between = layers - sum(plan[f"decoder_{side}_pipeline_num_layers"] for side in sides), pp - len(sides)
+        # The layers between are made to fit.
+        model["layers"] += (-left) % between if between else -left
+        if random.random() < 0.3:
+            plan["vpp"] = random.choice((1, 2))
+    elif how == "account":
+        sides = random.choice((("embedding",), ("loss",), ("embedding", "loss")))
+        plan |= {f"account_for_{side}_in_pipeline_split": True for side in sides}
+        model["layers"] = layers + (-(layers + len(sides))) % (pp * plan.get("vpp", 1))
+    elif how == "layout":
+        plan["pipeline_model_parallel_layout"] = _layout(random, pp * random.choice((1, 1, 2)), pp, layers, plan.get("mtp_num_layers", 0))
+    elif random.random() < 0.9:
+        model["layers"] = layers + (-layers) % (pp * plan.get("vpp", 1))
+
+
+def _layout(random: Random, stages: int, pp: int, layers: int, next_tokens: int) -> str:
+    cuts = sorted(random.choices(range(layers + 1), k=stages - 1))
+    rows = ["t" * (b - a) for a, b in zip([0, *cuts], [*cuts, layers], strict=True)]
+    rows[0] = "E" + rows[0]
+    # Modules of multi-token prediction stand after all layers, on one of the last stages.
+    last = max(i for i, row in enumerate(rows) if "t" in row)
+    at = random.choice([i for i in range(max(last, stages - pp), stages)])
+    rows[at] += "m" * next_tokens
+    rows[-1] += "L"
+    return "|".join(rows)
+
+
+def _experts(random: Random, plan: Keys, ranks: int) -> None:
+    plan["ep"] = random.choice([n for n in (1, 2, 4, 8) if (ranks * plan["tp"]) % n == 0])
+    plan["moe_token_dispatcher_type"] = random.choice(("alltoall", "allgather"))
+    plan["sequence_parallel"] = plan["tp"] > 1
+    if random.random() < 0.35:
+        plan["etp"] = random.choice((1, 1, 2))
+    if random.random() < 0.4:
+        plan |= {"moe_aux_loss_coeff": 0.01, "moe_router_load_balancing_type": random.choice(("aux_loss", "seq_aux_loss", "global_aux_loss"))}
+    elif random.random() < 0.2:
+        plan["moe_router_load_balancing_type"] = random.choice(("none", "sinkhorn"))
+    if random.random() < 0.2:
+        plan["moe_z_loss_coeff"] = 0.001
+    if random.random() < 0.3:
+        plan["moe_router_dtype"] = random.choice(("fp32", "fp64"))
+    if random.random() < 0.3:
+        plan["moe_router_enable_expert_bias"] = True
+    if random.random() < 0.2:
+        plan |= {"moe_router_num_groups": random.choice((2, 4)), "moe_router_group_topk": random.choice((1, 2))}
+    if random.random() < 0.2:
+        plan["moe_expert_capacity_factor"] = random.choice((1.0, 1.25, 2.0))
+        plan["moe_pad_expert_input_to_capacity"] = random.random() < 0.7
+
+
+def _data_parallel(random: Random, plan: Keys, dp: int) -> None:
+    plan["use_distributed_optimizer"] = sharded = random.random() < 0.6
+    plan["grad_reduce_in_fp32"] = random.random() < 0.5
+    plan["overlap_grad_reduce"] = random.random() < 0.4
+    if plan["overlap_grad_reduce"] and sharded and random.random() < 0.7:
+        plan["overlap_param_gather"] = True
+        plan["align_param_gather"] = random.random() < 0.3
+    if random.random() < 0.4:
+        plan["ddp_bucket_size"] = random.choice((10_000, 50_000, 200_000, 1_000_000))
+    if sharded and random.random() < 0.3:
+        plan["num_distributed_optimizer_instances"] = random.choice([n for n in (1, 2, 4) if dp % n == 0])
+    for name, chance in (("pad_buckets_for_high_nccl_busbw", 0.2), ("average_in_collective", 0.2), ("log_num_zeros_in_grad", 0.2),
+                         ("reduce_scatter_with_fp32_accumulation", 0.15)):  # fmt: skip
+        if random.random() < chance:
+            plan[name] = True
+    if random.random() < 0.3:
+        plan["make_vocab_size_divisible_by"] = random.choice((1, 8, 64))
+    if random.random() < 0.15:
+        plan["clip_grad"] = 0.0
+
+
+def _recomputation(random: Random, plan: Keys, model: Keys) -> None:
+    how = random.random()
+    if how < 0.3:
+        plan |= {"recompute_granularity": "full", "recompute_method": random.choice(("uniform", "block")),
+                 "recompute_num_layers": random.choice((1, 1, 2, 3))}  # fmt: skip
+        if plan["tp"] > 1 and not plan["sequence_parallel"] and random.random() < 0.5:
+            plan["distribute_saved_activations"] = True
+    elif how < 0.6:
+        names = ["core_attn", "layernorm", "mlp", "moe", "shared_experts"]
+        names += ["mla_up_proj"] * ("kv_lora_rank" in model)
+        plan |= {"recompute_granularity": "selective", "recompute_modules": random.sample(names, random.choice((1, 2, 3)))}
+
+
+def _attention(random: Random, plan: Keys, model: Keys) -> None:
+    if plan["cp"] == 1:
+        return
+    kinds = ("p2p", "a2a", "all_gather")
+    if random.random() < 0.5:
+        plan["cp_comm_type"] = random.choice(kinds)
+    elif random.random() < 0.4:
+        plan["cp_comm_type"] = [random.choice(kinds) for _ in range(model["layers"])]
+    elif random.random() < 0.4:
+        plan |= {"cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, plan["cp"] // 2]}
+
+
+def _losses(random: Random, plan: Keys) -> None:
+    if random.random() < 0.2:
+        plan["calculate_per_token_loss"] = True
+    if random.random() < 0.25:
+        plan |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
