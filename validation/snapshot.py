@@ -50,7 +50,6 @@ SHOWN = 12
 def steps() -> Iterator[Record]:
     """Yield the operations of every plan of the agreement tests."""
     from agreement import cases
-
     from tokenwire.step import calls_of
 
     for case in cases():

@@ -26,7 +26,9 @@ def main() -> int:
     counts, reasons, faults = Counter[str](), Counter[str](), list[tuple[Job, Outcome]]()
     calls, worlds = 0, [0]
     saved = given.save.open("w", encoding="utf-8") if given.save else None
-    for job, outcome in run(given.framework, drawn(given.framework, given.seed, given.count), given.processes, given.seconds):
+    for job, outcome in run(
+        given.framework, drawn(given.framework, given.seed, given.count), given.processes, given.seconds
+    ):
         counts[outcome.kind] += 1
         calls += outcome.calls
         worlds.append(outcome.world)
@@ -41,9 +43,13 @@ def main() -> int:
     print(file=sys.stderr)
     _report(counts, reasons, calls, max(worlds))
     for job, outcome in _one_of_each(faults):
-        _show(job, *(shrunk(given.framework, job, outcome, given.processes) if given.shrink else (job, outcome)))
+        _show(
+            job, *(shrunk(given.framework, job, outcome, given.processes) if given.shrink else (job, outcome))
+        )
     if given.save_summary:
-        _summarize(given, {**{kind: counts[kind] for kind in KINDS}, "calls": calls, "largest_world": max(worlds)})
+        _summarize(
+            given, {**{kind: counts[kind] for kind in KINDS}, "calls": calls, "largest_world": max(worlds)}
+        )
     return 1 if faults else 0
 
 
@@ -81,7 +87,9 @@ def _one_of_each(faults: list[tuple[Job, Outcome]]) -> list[tuple[Job, Outcome]]
 
 
 def _show(drawn_job: Job, job: Job, outcome: Outcome) -> None:
-    print(f"\n# {drawn_job.name}: {outcome.kind}, ranks {', '.join(map(str, outcome.ranks))} {outcome.message}".rstrip())
+    print(
+        f"\n# {drawn_job.name}: {outcome.kind}, ranks {', '.join(map(str, outcome.ranks))} {outcome.message}".rstrip()
+    )
     print(toml(job.document))
     for row in outcome.rows:
         print(f"# rank {row['rank']}: {row['op']} {row['group']} ({row['group_size']}) {row['phase']}, {row['elements']:,} {row['dtype']}: "
@@ -100,7 +108,9 @@ def _summarize(given: argparse.Namespace, counts: dict[str, int]) -> None:
 
 
 def _packages(framework: str) -> tuple[str, ...]:
-    return {"megatron": ("megatron-core", "torch"), "deepspeed": ("deepspeed", "torch")}.get(framework, ("torch",))
+    return {"megatron": ("megatron-core", "torch"), "deepspeed": ("deepspeed", "torch")}.get(
+        framework, ("torch",)
+    )
 
 
 if __name__ == "__main__":

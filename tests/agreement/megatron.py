@@ -68,7 +68,11 @@ def _model(random: Random) -> Keys:
         if random.random() < 0.2:
             model["qkv_bias"] = random.random() < 0.5
     if random.random() < 0.4:
-        model |= {"experts": random.choice((4, 8, 16)), "active_experts": random.choice((1, 2, 3)), "expert_feed_forward": random.choice((96, 128))}
+        model |= {
+            "experts": random.choice((4, 8, 16)),
+            "active_experts": random.choice((1, 2, 3)),
+            "expert_feed_forward": random.choice((96, 128)),
+        }
         if random.random() < 0.35:
             model["shared_feed_forward"] = random.choice((64, 128))
         if random.random() < 0.3:
@@ -102,7 +106,10 @@ def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
     if how == "uneven":
         sides = random.choice((("first",), ("last",), ("first", "last")))
         plan |= {f"decoder_{side}_pipeline_num_layers": random.choice((1, 2, 3)) for side in sides}
-        left, between = layers - sum(plan[f"decoder_{side}_pipeline_num_layers"] for side in sides), pp - len(sides)
+        left, between = (
+            layers - sum(plan[f"decoder_{side}_pipeline_num_layers"] for side in sides),
+            pp - len(sides),
+        )
         # The layers between are made to fit.
         model["layers"] += (-left) % between if between else -left
         if random.random() < 0.3:
@@ -112,7 +119,9 @@ def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
         plan |= {f"account_for_{side}_in_pipeline_split": True for side in sides}
         model["layers"] = layers + (-(layers + len(sides))) % (pp * plan.get("vpp", 1))
     elif how == "layout":
-        plan["pipeline_model_parallel_layout"] = _layout(random, pp * random.choice((1, 1, 2)), pp, layers, plan.get("mtp_num_layers", 0))
+        plan["pipeline_model_parallel_layout"] = _layout(
+            random, pp * random.choice((1, 1, 2)), pp, layers, plan.get("mtp_num_layers", 0)
+        )
     elif random.random() < 0.9:
         model["layers"] = layers + (-layers) % (pp * plan.get("vpp", 1))
 
@@ -136,7 +145,10 @@ def _experts(random: Random, plan: Keys, ranks: int) -> None:
     if random.random() < 0.35:
         plan["etp"] = random.choice((1, 1, 2))
     if random.random() < 0.4:
-        plan |= {"moe_aux_loss_coeff": 0.01, "moe_router_load_balancing_type": random.choice(("aux_loss", "seq_aux_loss", "global_aux_loss"))}
+        plan |= {
+            "moe_aux_loss_coeff": 0.01,
+            "moe_router_load_balancing_type": random.choice(("aux_loss", "seq_aux_loss", "global_aux_loss")),
+        }
     elif random.random() < 0.2:
         plan["moe_router_load_balancing_type"] = random.choice(("none", "sinkhorn"))
     if random.random() < 0.2:
@@ -146,7 +158,10 @@ def _experts(random: Random, plan: Keys, ranks: int) -> None:
     if random.random() < 0.3:
         plan["moe_router_enable_expert_bias"] = True
     if random.random() < 0.2:
-        plan |= {"moe_router_num_groups": random.choice((2, 4)), "moe_router_group_topk": random.choice((1, 2))}
+        plan |= {
+            "moe_router_num_groups": random.choice((2, 4)),
+            "moe_router_group_topk": random.choice((1, 2)),
+        }
     if random.random() < 0.2:
         plan["moe_expert_capacity_factor"] = random.choice((1.0, 1.25, 2.0))
         plan["moe_pad_expert_input_to_capacity"] = random.random() < 0.7
@@ -183,7 +198,10 @@ def _recomputation(random: Random, plan: Keys, model: Keys) -> None:
     elif how < 0.6:
         names = ["core_attn", "layernorm", "mlp", "moe", "shared_experts"]
         names += ["mla_up_proj"] * ("kv_lora_rank" in model)
-        plan |= {"recompute_granularity": "selective", "recompute_modules": random.sample(names, random.choice((1, 2, 3)))}
+        plan |= {
+            "recompute_granularity": "selective",
+            "recompute_modules": random.sample(names, random.choice((1, 2, 3))),
+        }
 
 
 def _attention(random: Random, plan: Keys, model: Keys) -> None:

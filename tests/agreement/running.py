@@ -28,7 +28,13 @@ KINDS = ("equal", "refused", "different", "failed")
 SECONDS = 120.0
 """The longest that a plan may take."""
 
-_COMMON = ("tokenwire.journey", "tokenwire.measure.dryrun.compare", "tokenwire.formats.hf_config", "tokenwire.step", "polars")
+_COMMON = (
+    "tokenwire.journey",
+    "tokenwire.measure.dryrun.compare",
+    "tokenwire.formats.hf_config",
+    "tokenwire.step",
+    "polars",
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,9 @@ def drawn(name: str, seed: int, count: int) -> Iterator[Job]:
         yield Job(f"{name} {seed}:{index}", document, (dice.random(), dice.random()))
 
 
-def run(name: str, jobs: Iterable[Job], processes: int = 1, seconds: float = SECONDS) -> Iterator[tuple[Job, Outcome]]:
+def run(
+    name: str, jobs: Iterable[Job], processes: int = 1, seconds: float = SECONDS
+) -> Iterator[tuple[Job, Outcome]]:
     """Yield each job with its outcome, as they end, ``processes`` at once."""
     _prepare(name)
     context = multiprocessing.get_context("fork")
@@ -102,7 +110,11 @@ def run(name: str, jobs: Iterable[Job], processes: int = 1, seconds: float = SEC
         if not alive:
             return
         ready = wait(list(alive), timeout=1.0)
-        late = [one for one, (_, _, start) in alive.items() if one not in ready and time.monotonic() - start > seconds]
+        late = [
+            one
+            for one, (_, _, start) in alive.items()
+            if one not in ready and time.monotonic() - start > seconds
+        ]
         for one in [*ready, *late]:
             job, child, start = alive.pop(one)  # type: ignore[index]
             yield job, _ended(one, child, time.monotonic() - start, seconds if one in late else None)
@@ -117,7 +129,9 @@ def _ended(pipe: Any, child: Any, seconds: float, limit: float | None) -> Outcom
             outcome = Outcome(**pipe.recv(), seconds=seconds)
         except EOFError:
             child.join()
-            outcome = Outcome("failed", message=f"the process ended with status {child.exitcode}", seconds=seconds)
+            outcome = Outcome(
+                "failed", message=f"the process ended with status {child.exitcode}", seconds=seconds
+            )
     child.join()
     pipe.close()
     return outcome

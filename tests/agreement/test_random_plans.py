@@ -26,7 +26,17 @@ def test_random_plans_agree(framework: str, tmp_path: Path, root: Path) -> None:
         pytest.skip(f"{package} is not installed")
     # A process of its own: plans are run in forked children of a process that has started no threads.
     file = tmp_path / "plans.jsonl"
-    asked = ["--seed", str(SEED), "--count", str(COUNT), "--processes", "2", "--no-shrink", "--save", str(file)]
+    asked = [
+        "--seed",
+        str(SEED),
+        "--count",
+        str(COUNT),
+        "--processes",
+        "2",
+        "--no-shrink",
+        "--save",
+        str(file),
+    ]
     ended = subprocess.run([sys.executable, "-m", "tests.agreement", framework, *asked], cwd=root, capture_output=True, text=True,
                            check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert ended.returncode == 0, ended.stdout
@@ -53,7 +63,10 @@ def test_faults_are_alike_by_what_differs() -> None:
     one, other = Outcome("different", rows=(row,)), Outcome("different", rows=({**row, "elements": 16},))
     assert one.fault == other.fault
     assert not one.fault & Outcome("different", rows=({**row, "phase": "backward"},)).fault
-    assert Outcome("failed", message="ValueError: a (b.py:c)").fault != Outcome("failed", message="TypeError: a (b.py:c)").fault
+    assert (
+        Outcome("failed", message="ValueError: a (b.py:c)").fault
+        != Outcome("failed", message="TypeError: a (b.py:c)").fault
+    )
 
 
 def test_a_process_that_dies_or_takes_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +75,10 @@ def test_a_process_that_dies_or_takes_too_long_is_a_failure(monkeypatch: pytest.
     from . import running
 
     monkeypatch.setattr(running, "_prepare", lambda name: None)
-    for body, message in ((lambda job: os._exit(3), "status 3"), (lambda job: time.sleep(60), "more than 0.5 s")):
+    for body, message in (
+        (lambda job: os._exit(3), "status 3"),
+        (lambda job: time.sleep(60), "more than 0.5 s"),
+    ):
         monkeypatch.setattr(running, "outcome_of", body)
         ((_, outcome),) = run("megatron", [Job("x", {})], seconds=0.5)
         assert outcome.kind == "failed"
