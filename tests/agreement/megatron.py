@@ -132,7 +132,7 @@ def _layout(random: Random, stages: int, pp: int, layers: int, next_tokens: int)
     rows[0] = "E" + rows[0]
     # Modules of multi-token prediction stand after all layers, on one of the last stages.
     last = max(i for i, row in enumerate(rows) if "t" in row)
-    at = random.choice([i for i in range(max(last, stages - pp), stages)])
+    at = random.choice(range(max(last, stages - pp), stages))
     rows[at] += "m" * next_tokens
     rows[-1] += "L"
     return "|".join(rows)
