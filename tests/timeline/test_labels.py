@@ -26,6 +26,7 @@ PLANS = (
         "sequence_parallel": True,
         "use_megatron_fsdp": True,
         "data_parallel_sharding_strategy": "optim_grads_params",
+        "use_distributed_optimizer": True,
     },
     {"dialect": "torchtitan", "tp": 4, "pp": 2},
     {"dialect": "torchtitan", "tp": 1, "data_parallel_replicate_degree": 2},
