@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from tokenwire.errors import InputError, closest
-from tokenwire.units import parse_bytes, parse_flops, parse_rate, parse_seconds
+from tokenwire.units import parse_bytes, parse_flops, parse_memory, parse_rate, parse_seconds
 
 
 def _quantity(parse: Any, kind: str, example: str) -> Any:
@@ -35,6 +35,8 @@ def _quantity(parse: Any, kind: str, example: str) -> Any:
 
 Size = Annotated[int, _quantity(parse_bytes, "size", "64 MiB"), Field(ge=0)]
 """Bytes, written ``"64 MiB"``."""
+MemorySize = Annotated[int, BeforeValidator(lambda value: value if isinstance(value, bool) else parse_memory(value)), Field(gt=0, le=2**53)]
+"""Bytes of a memory, as torch and nvidia-smi print it: ``"31.74 GiB"``, or a bare number of bytes."""
 Rate = Annotated[float, _quantity(parse_rate, "rate", "400 Gb/s"), Field(gt=0)]
 """Bytes a second, written ``"400 Gb/s"``."""
 Time = Annotated[float, _quantity(parse_seconds, "time", "3 us"), Field(ge=0)]

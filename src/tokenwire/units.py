@@ -58,6 +58,19 @@ def parse_bytes(text: str | int) -> int:
     return round(value)
 
 
+def parse_memory(text: str | float) -> int:
+    """Return the bytes of a memory as tools print it: rounded down to a whole byte, a bare number is bytes.
+
+    >>> parse_memory("31.74GiB"), parse_memory("34,080,563,200"), parse_memory(80 * 2**30) // 2**30
+    (34080565493, 34080563200, 80)
+    """
+    bare = re.fullmatch(_NUMBER, str(text)) if len(str(text)) <= 64 else None
+    number, unit = _split(f"{text} B" if bare else str(text), "size", "31.74 GiB")
+    if unit[:-1] not in _PREFIX or unit[-1:] != "B":
+        raise InputError(f"{text!r}", rule="unknown unit of memory", nearest="B, kB, MB, GB, KiB, MiB, GiB")
+    return math.floor(number * _PREFIX[unit[:-1]])
+
+
 def parse_rate(text: str) -> float:
     """Return bytes/s from ``"400 Gb/s"``, ``"50 GiB/s"``, ``"100Gbps"``.
 

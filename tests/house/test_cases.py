@@ -171,3 +171,14 @@ def test_seven_what_crosses_the_nic(folder: Path) -> None:
 def test_eight_busbw_stays_below_the_link(algorithm: str, n: int) -> None:
     found = cost("all_reduce", algorithm, n, 1 << 24, rate=1e9, latency=1e-6)
     assert found.busbw <= 1e9
+
+
+def test_ten_what_dropout_keeps(folder: Path) -> None:
+    card = ("--option", "gpu_memory=31.74GiB", "--option", "gpu_capability=7", "--option", "transformer_impl=local")
+    without = [x for name in ("attention", "hidden") for x in ("--set", f"plan.{name}_dropout=0")]
+    found, less = (_json(folder, "memory", "gpt774m.toml", *card, *more) for more in ((), without))
+    # A layer: mask and result, 3 B, of 4·20·1024² probabilities, and two masks of 4·1024·1280; the embedding's mask once.
+    assert found["peak_memory_bytes_by_stage"][0] - less["peak_memory_bytes_by_stage"][0] == 36 * 3 * 80 * 1024**2 + (2 * 36 + 1) * 4096 * 1280
+    assert (found["fits"], less["fits"]) == (False, True)
+    # What could not be allocated any more, 786 MiB, are the logits of 4·1,024 tokens in fp32 over 50,304 rows.
+    assert 4 * 1024 * 50_304 * 4 == 786 * 2**20

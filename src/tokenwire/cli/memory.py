@@ -14,7 +14,7 @@ def memory(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="What the framework runs with, e.g. hidden_dropout=0.1."),
+        typer.Option("--option", metavar="KEY=VALUE", help="What the framework runs with, e.g. transformer_impl=local."),
     ] = None,
     reserve: Annotated[
         str, typer.Option("--reserve", metavar="SHARE", help="Share of the memory that must stay free.")

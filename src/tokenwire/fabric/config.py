@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tokenwire.config import ComputeRate, Positive, Rate, Section, Size, Time
+from tokenwire.config import ComputeRate, MemorySize, Positive, Rate, Section, Time
 from tokenwire.errors import InputError, unknown
 from tokenwire.fabric.facts import ClusterFacts, preset, presets, read_facts, with_peak
 
@@ -42,7 +42,7 @@ class ClusterConfig(Section):
     domain_latency: Time | None = None
     gpu: str | None = Field(default=None, min_length=1, max_length=60)
     peak_flops: ComputeRate | None = None
-    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_memory: MemorySize | None = None
     gpu_capability: int | None = Field(default=None, ge=0, le=99)
     memory_rate: Rate | None = None
     processors: Positive | None = None

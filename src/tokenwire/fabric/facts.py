@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tokenwire.config import ComputeRate, Positive, Rate, Section, Size, Time, read_section
+from tokenwire.config import ComputeRate, MemorySize, Positive, Rate, Section, Time, read_section
 from tokenwire.errors import InputError, unknown
 from tokenwire.fabric.gpus import peak_of
 from tokenwire.files import read_limited
@@ -45,7 +45,7 @@ class ClusterFacts(Section):
     nodes: Positive = 1
     gpu: str = ""
     peak_flops: ComputeRate = 989e12
-    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_memory: MemorySize | None = None
     gpu_capability: int | None = Field(default=None, ge=0, le=99)
     memory_rate: Rate | None = None
     processors: Positive | None = None

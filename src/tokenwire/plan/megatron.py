@@ -94,6 +94,10 @@ class MegatronPlan(PlanConfig):
     recompute_modules: tuple[str, ...] = ("core_attn",)
     distribute_saved_activations: bool = False
 
+    # Dropout of the attention's probabilities, and of what is added to the residual
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1)
+    hidden_dropout: float = Field(default=0.1, ge=0, lt=1)
+
     # fp8 (with training.precision = "fp8")
     fp8_recipe: Literal["delayed", "tensorwise", "mxfp8", "blockwise"] = "delayed"
     fp8_param_gather: bool = False

@@ -105,3 +105,21 @@ def test_a_gpu_that_the_cluster_tells_of_has_its_memory() -> None:
 
 def test_no_reserve_is_a_reserve() -> None:
     assert "of the 80.00 GiB that can be used" in run("--reserve", "0%")
+
+
+@pytest.mark.parametrize(("text", "size"), [("31.74GiB", 34_080_565_493), ("31.74 GiB", 34_080_565_493), ("34080565493", 34_080_565_493)])
+def test_memory_is_read_as_torch_prints_it(text: str, size: int) -> None:
+    # 31.74·2^30 = 34,080,565,493.76, rounded down to a whole byte.
+    facts = json.loads(run("--option", f"gpu_memory={text}", "--json"))
+    assert facts["gpu_memory_bytes"] == size
+    # No GPU was given beside its memory, so none is named.
+    assert facts["gpu"] is None
+    assert json.loads(run("--set", f"cluster.gpu_memory={text}", "--json"))["gpu_memory_bytes"] == size
+
+
+def test_no_gpu_is_named_that_was_not_given() -> None:
+    text = run("--option", "gpu_memory=31.74GiB")
+    assert "of the 31.74 GiB given" in text
+    assert "H100" not in text
+    assert "compute capability 9" in " ".join(text.split())
+    assert "compute capability" not in run("--option", "gpu_memory=31.74GiB", "--option", "gpu_capability=7")

@@ -12,7 +12,8 @@ from tokenwire.timeline.memory import Software, memory
 from tokenwire.timeline.memory.prediction import StageMemory
 
 FIELDS = {"hidden_size": 8, "heads": 2, "feed_forward": 32, "vocabulary_size": 128, "max_positions": 16, "layers": 1}
-SOFTWARE = Software(gpu="A100", heads="t5", encoder_layers=2, encoder_sequence_length=16, attention_backend="unfused")
+SOFTWARE = Software(gpu="A100", heads="t5", encoder_layers=2, encoder_sequence_length=16, attention_backend="unfused",
+                    attention_dropout=0, hidden_dropout=0)  # fmt: skip
 
 
 def found(software: Software, gpus: int = 1, **fields: Any) -> StageMemory:

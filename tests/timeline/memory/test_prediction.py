@@ -21,12 +21,13 @@ GPT: dict[str, Any] = {
     "hidden_size": 1024, "layers": 8, "heads": 16, "feed_forward": 4096, "vocabulary_size": 32_000, "max_positions": 1024, "tied_embeddings": False,
     "positions": "none", "bias": False, "norm": "rms",
 }  # fmt: skip
+NO_DROPOUT = Software(attention_dropout=0, hidden_dropout=0)
 
 
 def of(model: dict[str, Any] | Architecture, gpus: int, software: Software | None = None, training: dict[str, Any] | None = None, **options: Any) -> Memory:
     arch = model if isinstance(model, Architecture) else architecture(ModelConfig.model_validate(model))
     said = TrainingConfig.model_validate({"sequence_length": 1024, "global_batch": 64, "micro_batch": 2, **(training or {})})
-    return memory(arch, resolve(read_plan(options), said, arch, gpus), software)
+    return memory(arch, resolve(read_plan(options), said, arch, gpus), software or NO_DROPOUT)
 
 
 def test_states_by_hand() -> None:
@@ -43,6 +44,16 @@ def test_activations_of_a_layer_by_hand() -> None:
     # feed-forward 2·4096. (4+3+1)·1024·2 + 8 + 64 + 2·4096·2 = 32,840 B a token, 8 layers.
     stage = of(GPT, 1).stages[0]
     assert stage.of("activations", "loss") == 8 * 2048 * 32_840
+
+
+def test_dropout_is_megatrons_default_and_named_as_assumed() -> None:
+    # Masks of a byte: two of h a layer and token, one of the embedding; 8 layers, 2,048 tokens, h 1,024.
+    found, without = of(GPT, 1, Software()), of(GPT, 1)
+    assert found.stages[0].of("activations", "loss") - without.stages[0].of("activations", "loss") == (2 * 8 + 1) * 2048 * 1024
+    assert next(line.partition(" (")[0] for line in found.assumptions) == "attention_dropout = 0.1, hidden_dropout = 0.1"
+    given = of(GPT, 1, Software(), attention_dropout=0, hidden_dropout=0)
+    assert given.worst.peak == without.worst.peak
+    assert not any("dropout" in line for line in given.assumptions)
 
 
 def test_torchtitan_keeps_the_inputs_of_the_layers_that_run_again() -> None:

@@ -265,8 +265,7 @@ def virtual_stages(args: Mapping[str, Any], pp: int) -> int | None:
 
 def software(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that shape memory and that no section has, by Megatron's names."""
-    out: dict[str, Any] = {"attention_dropout": 0.1, "hidden_dropout": 0.1}
-    out |= {name: args[key] for key, name in _SOFTWARE.items() if key in args}
+    out: dict[str, Any] = {name: args[key] for key, name in _SOFTWARE.items() if key in args}
     if "use-flash-attn" in args:
         out["attention_backend"] = "flash"
     out["gradient_accumulation_fusion"] = "no-gradient-accumulation-fusion" not in args

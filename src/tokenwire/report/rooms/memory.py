@@ -24,12 +24,32 @@ SOME = 12
 
 @dataclass(frozen=True)
 class Found:
-    """A journey's memory and whether it fits; ``gpu`` is the GPU's name, ``assumed`` says that the cluster names none."""
+    """A journey's memory and whether it fits.
+
+    ``gpu`` is the GPU's name, empty where the memory was given and no GPU was; ``assumed`` says that nothing named the GPU.
+    """
 
     memory: Memory
     fit: Fit
     gpu: str
     assumed: bool
+
+    @property
+    def whose(self) -> str:
+        """Return whose memory it must fit in, in words."""
+        if not self.gpu:
+            return "GiB given"
+        return f"GiB of a {self.gpu}" + (" (no GPU was given: that of the default cluster)" if self.assumed else "")
+
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Return the defaults that were taken: the framework's, and the GPU's generation where only its memory is given."""
+        software = self.memory.software
+        if self.gpu or software.gpu_capability is not None:
+            return self.memory.assumptions
+        capability = f"compute capability {software.facts.capability}, by which libraries size their workspaces: give --option gpu_capability=7 for another"
+        return (*self.memory.assumptions, capability)
 
 
 def found(journey: Journey, options: Sequence[str] | None, gpu: str | None, reserve: float) -> Found:
@@ -41,16 +61,25 @@ def found(journey: Journey, options: Sequence[str] | None, gpu: str | None, rese
     software = read_section(Software, {**values, "gpu": asked or journey.config.cluster.facts.gpu}, where="--option")
     if not asked:  # what the cluster says of its GPU is not said of another
         software = software_on(journey.config.cluster.facts).model_copy(update={n: getattr(software, n) for n in software.model_fields_set})
-    named = software.gpu
+    gpu, assumed = _named(journey, asked, sized="gpu_memory" in values)
     arch, plan = journey.model().architecture, journey.plan()
     result = memory(arch, plan, software)
-    return Found(result, fit(arch, plan, result, reserve=reserve), named or "H100", not named)
+    return Found(result, fit(arch, plan, result, reserve=reserve), gpu, assumed)
+
+
+def _named(journey: Journey, asked: str, *, sized: bool) -> tuple[str, bool]:
+    """Return the GPU's name and whether nothing gave it; no name where only its memory is given (``sized``: by an option)."""
+    cluster = journey.config.cluster
+    given = asked or cluster.gpu or ""
+    if given or sized or cluster.gpu_memory is not None:
+        return given, False
+    return cluster.facts.gpu or "H100", not (cluster.facts.gpu and cluster.model_fields_set & {"preset", "file"})
 
 
 def _option(text: str) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise InputError(f"--option {text[:60]}", rule="must be KEY=VALUE", nearest="--option hidden_dropout=0.1")
+        raise InputError(f"--option {text[:60]}", rule="must be KEY=VALUE", nearest="--option attention_backend=flash")
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
@@ -65,7 +94,7 @@ def facts(one: Found) -> dict[str, Any]:
     return {
         "peak_memory_bytes_by_stage": [stage.peak for stage in stages],
         "between_steps_bytes_by_stage": [stage.between for stage in stages],
-        "gpu": one.gpu, "gpu_memory_bytes": one.memory.capacity, "usable_bytes": one.fit.room, "fits": one.fit.fits,
+        "gpu": one.gpu or None, "assumptions": list(one.assumptions), "gpu_memory_bytes": one.memory.capacity, "usable_bytes": one.fit.room, "fits": one.fit.fits,
         "over_bytes": max(one.fit.over, 0), "free_bytes": max(-one.fit.over, 0), "worst_stage": one.fit.stage,
         "change": _tried(one.fit.change) if one.fit.change else None,
         "least": _tried(one.fit.least) if one.fit.least else None,
@@ -98,10 +127,11 @@ def show(one: Found) -> None:
     print_(folded(f"stage {worst.stage} is highest {_moments()[worst.moment]}; between steps it holds {size(worst.between)} {unit}"))
     print_()
     share = worst.peak / one.memory.capacity
-    said = " (the cluster names no GPU: assumed)" if one.assumed else ""
-    print_(folded(f"{bar(min(share, 1.0), 40)} {share:.1%} of the {_gib(one.memory.capacity)} GiB of a {one.gpu}{said}"))
+    print_(folded(f"{bar(min(share, 1.0), 40)} {share:.1%} of the {_gib(one.memory.capacity)} {one.whose}"))
     for line in verdict(one.fit):
         print_(folded(line))
+    for line in one.assumptions:
+        print_(folded(f"assumed: {line}"))
 
 
 def verdict(fit: Fit) -> list[str]:
@@ -143,7 +173,7 @@ def chart(one: Found) -> Chart:
 
     stages = one.memory.stages
     series = [Series(kind, tuple(stage.of(kind) / 2**30 for stage in stages)) for kind in KINDS]
-    title = f"Memory of a rank at its peak, of {_gib(one.memory.capacity)} GiB of a {one.gpu}"
+    title = f"Memory of a rank at its peak, of {_gib(one.memory.capacity)} {one.whose}"
     return Chart(title, "stacked", "pipeline stage", "GiB", tuple(str(stage.stage) for stage in stages), tuple(series), log_y=False)
 
 

@@ -74,7 +74,7 @@ def _cross(frame: Frame, inside: Frame) -> Iterator[Saved]:
     yield saved(frame, "qkv", "queries, keys and values", "(T·q+T_e·k)/t·e", (T * q + T_e * kv) // t * e, SOURCE, q=q, k=kv, T_e=T_e)
     scores = frame.plan.training.micro_batch * a.heads // t * frame.plan.training.sequence_length * frame.software.encoder_sequence_length
     if frame.software.attention == "unfused":
-        masked = (1 + e) if frame.software.attention_dropout else 0
+        masked = (1 + e) if frame.attention_dropout else 0
         yield saved(frame, "core", "softmax of the scores, and their dropout: mask and result", f"n·(e+{masked})", scores * (e + masked), KORTHIKANTI,
                     n=scores)  # fmt: skip
     else:

@@ -41,6 +41,18 @@ class Frame:
         return self.dialect == "megatron" and self.software.bias_activation_fusion
 
     @property
+    def attention_dropout(self) -> float:
+        """Return the dropout of the attention's probabilities: the software's, else the plan's; 0 where the framework has no such option."""
+        given = self.software.attention_dropout
+        return float(self.option("attention_dropout", 0.0)) if given is None else given
+
+    @property
+    def hidden_dropout(self) -> float:
+        """Return the dropout of what is added to the residual, as ``attention_dropout``."""
+        given = self.software.hidden_dropout
+        return float(self.option("hidden_dropout", 0.0)) if given is None else given
+
+    @property
     def fp8(self) -> bool:
         """Return whether products run in fp8."""
         return self.software.fp8 or self.plan.training.precision == "fp8"

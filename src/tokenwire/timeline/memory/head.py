@@ -22,7 +22,7 @@ LAYERS = "megatron-core 0.16.1, tensor_parallel/layers.py, LinearWithGradAccumul
 
 def embedding(frame: Frame, stage: Stage, micro_batches: int) -> Iterator[Part]:
     """Yield what the embedding keeps of the micro-batches in flight."""
-    if stage.has_embedding and frame.software.hidden_dropout:
+    if stage.has_embedding and frame.hidden_dropout:
         yield frame.part("activations", "embedding: mask of the dropout", "n·T'·h", micro_batches * frame.outside * frame.arch.hidden_size,
                          moments=STANDING, more={"n": micro_batches}, source="Korthikanti et al. 2022, section 4.3")  # fmt: skip
 

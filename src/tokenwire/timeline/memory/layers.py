@@ -82,7 +82,7 @@ def norm(frame: Frame, name: str) -> Iterator[Saved]:
 
 def dropout(frame: Frame, name: str) -> Iterator[Saved]:
     """Yield the mask of a dropout of the residual, where there is one."""
-    if frame.software.hidden_dropout:
+    if frame.hidden_dropout:
         yield saved(frame, "dropout", f"{name}: mask", "T'·h", frame.outside * frame.arch.hidden_size, KORTHIKANTI)
 
 
@@ -127,7 +127,7 @@ def core(frame: Frame, heads: int, width: int) -> Iterator[Saved]:
         wide = frame.software.transformer_impl == "local" and not frame.software.masked_softmax_fusion
         z = max(e, 4) if wide else e
         yield saved(frame, "core", "softmax of the scores", "b·a/t·s/c·s·z", scores * z, KORTHIKANTI, a=heads, z=z)
-        if frame.software.attention_dropout:
+        if frame.attention_dropout:
             yield saved(frame, "core", "dropout of the scores: mask and result", "b·a/t·s/c·s·(1+e)", scores * (1 + e), KORTHIKANTI, a=heads)
         return
     yield saved(frame, "core", "sums of the softmax, fp32", "4·T·a/t", 4 * T * heads // t,

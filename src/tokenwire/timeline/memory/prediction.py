@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tokenwire.figures import Figure
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
+from tokenwire.timeline.memory.assumptions import assumptions
 from tokenwire.timeline.memory.buffers import buffers, placeholders, workspaces
 from tokenwire.timeline.memory.encoder import encoder
 from tokenwire.timeline.memory.flight import in_flight
@@ -58,10 +59,11 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of all stages, and the GPU that it must fit in."""
+    """The memory of all stages, the GPU that it must fit in, and the defaults that were taken (``assumptions``)."""
 
     stages: tuple[StageMemory, ...]
     software: Software
+    assumptions: tuple[str, ...] = ()
 
     @property
     def capacity(self) -> int:
@@ -108,7 +110,8 @@ def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> 
     [120, 120, 718]
     """
     frame = Frame(plan.config.trained(arch), plan, software or Software())
-    return Memory(tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages), frame.software)
+    stages = tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages)
+    return Memory(stages, frame.software, tuple(assumptions(frame)))
 
 
 def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:

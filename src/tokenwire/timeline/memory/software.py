@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tokenwire.config import Section, Size
+from tokenwire.config import MemorySize, Section
 from tokenwire.fabric import ClusterFacts
 from tokenwire.timeline.memory.gpu import MIB, GpuFacts, gpu_facts
 
@@ -16,7 +16,7 @@ class Software(Section):
     """Options of the framework and its libraries that change what stands in memory. ``gpu`` is its name in clusters (none: an H100);
     ``gpu_memory`` and ``gpu_capability`` (CUDA's, the major number) are for one that is not known, or has other memory.
 
-    ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is off unless it is said.
+    ``attention_backend`` "auto" is what Transformer Engine prefers on the GPU. Dropout is the plan's where it is not given here.
     ``deterministic_mode`` stands for what Megatron demands with it: ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` (``cublas_workspace``
     says it alone). ``heads`` are those of BERT or T5 where they are not a decoder's; ``encoder_layers`` and
     ``encoder_sequence_length`` are of an encoder that stands beside the decoder (T5).
@@ -27,12 +27,12 @@ class Software(Section):
     """
 
     gpu: str = ""
-    gpu_memory: Size | None = Field(default=None, gt=0)
+    gpu_memory: MemorySize | None = None
     gpu_capability: int | None = Field(default=None, ge=0, le=99)
     transformer_impl: Literal["transformer_engine", "local"] = "transformer_engine"
     attention_backend: Literal["auto", "flash", "fused", "unfused", "local"] = "auto"
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention_dropout: float | None = Field(default=None, ge=0, lt=1)
+    hidden_dropout: float | None = Field(default=None, ge=0, lt=1)
     deterministic_mode: bool = False
     cublas_workspace: Literal["default", "deterministic"] = "default"
     gradient_accumulation_fusion: bool = True
