@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import pytest
@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
+from tokenwire.plan.pipelining import ScheduleName
+from tokenwire.plan.torchtitan import SCHEDULES as TORCH_NAMES
+from tokenwire.plan.torchtitan import Schedule as TorchSchedule
+from tokenwire.plan.torchtitan import rounds
 from tokenwire.step.schedules import SCHEDULES, Action, Message, Schedule, schedule, timing, v_rank
 
 CLASSES = {
     "gpipe": ("ScheduleGPipe", 1), "1f1b": ("Schedule1F1B", 1), "interleaved-1f1b": ("ScheduleInterleaved1F1B", 2),
     "zb-h1": ("ScheduleInterleavedZeroBubble", 1), "zbv": ("ScheduleZBVZeroBubble", 2),
-    "dualpipev": ("ScheduleDualPipeV", 2),
+    "dualpipev": ("ScheduleDualPipeV", 2), "looped-bfs": ("ScheduleLoopedBFS", 2),
 }  # fmt: skip
 
 
@@ -54,6 +58,34 @@ def _torch_order(name: str, ranks: int, micro_batches: int, chunks: int) -> list
                     actions.append(Action(kind, action.stage_index, action.microbatch_index))  # type: ignore[arg-type]
         out.append(actions)
     return out
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("chunks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+@pytest.mark.parametrize("name", ["Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS"])
+def test_rounds_that_are_no_multiple_of_the_ranks_are_those_of_torch(name: str, ranks: int, chunks: int) -> None:
+    """Every number of micro-batches that torch takes, and no other: it must be a multiple of its rounds."""
+    pytest.importorskip("torch")
+    own = TORCH_NAMES[name]
+    taken = []
+    for micro_batches in range(1, 4 * ranks):
+        try:
+            theirs = _torch_order(own, ranks, micro_batches, chunks)
+        except ValueError:
+            assert micro_batches % rounds(ranks, micro_batches)
+            continue
+        taken.append(micro_batches)
+        group = micro_batches // rounds(ranks, micro_batches)
+        assert [list(row) for row in schedule(own, ranks, micro_batches, chunks, group).ranks] == theirs
+    # pytorch/pytorch #129597: 4 ranks take 5, 6, 10 and 15 micro-batches.
+    assert ranks != 4 or {5, 6, 10, 15} <= set(taken)
+
+
+def test_every_schedule_of_torch_has_one_name() -> None:
+    assert set(TORCH_NAMES) == set(get_args(TorchSchedule))
+    assert set(TORCH_NAMES.values()) == set(CLASSES) <= set(SCHEDULES)
+    assert set(get_args(ScheduleName)) == set(SCHEDULES)
 
 
 @pytest.mark.torch

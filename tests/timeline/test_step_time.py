@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterConfig, preset
 from tokenwire.journey import Journey
+from tokenwire.plan.torchtitan import SCHEDULES
 from tokenwire.timeline import StepTime, accelerator, step_time
 from tokenwire.timeline.communication import Place, call_seconds
 from tokenwire.timeline.overlap import exposed
@@ -96,7 +97,7 @@ def test_every_dialect_has_a_time(dialect: str) -> None:
     assert out.compute_seconds + out.exposed_communication_seconds + out.bubble_seconds == pytest.approx(out.step_seconds)
 
 
-@pytest.mark.parametrize("name", ["ZBVZeroBubble", "InterleavedZeroBubble", "Interleaved1F1B", "GPipe", "1F1B"])
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_every_schedule_of_torchtitan_runs(name: str) -> None:
     journey = Journey.read(None, [*LLAMA[:5], "plan.dialect=torchtitan", "plan.tp=1", "plan.pp=2", f"plan.pipeline_parallel_schedule={name}"])
     out = step_time(journey.model().architecture, journey.plan(), journey.calls(), journey.config.cluster.facts)

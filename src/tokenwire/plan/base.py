@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokenwire.config import Positive, Section
+from tokenwire.plan.pipelining import PipelineSchedule
 
 if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
@@ -48,6 +49,10 @@ class PlanConfig(Section):
     def trained(self, arch: Architecture) -> Architecture:
         """Return the model as the plan trains it: with the modules of multi-token prediction and the adapters that it has."""
         return replace(arch, mtp_layers=0) if arch.mtp_layers else arch
+
+    def pipeline_schedule(self, plan: Plan) -> PipelineSchedule:
+        """Return the order in which a pipeline rank of ``plan`` runs its micro-batches; default: 1F1B, interleaved with virtual stages."""
+        return PipelineSchedule("interleaved-1f1b" if plan.vpp > 1 else "1f1b")
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return how data parallelism cuts what a rank holds (``expert``: of the experts' tensors); default: not."""

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from tokenwire.config import Positive
 from tokenwire.model.architecture import Adapters
 from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.plan.pipelining import PipelineSchedule
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -206,6 +207,12 @@ class MegatronPlan(PlanConfig):
         from tokenwire.plan.megatron_layout import resolve
 
         return resolve(self, training, arch, gpus)
+
+    def pipeline_schedule(self, plan: Plan) -> PipelineSchedule:
+        """Return 1F1B, or with virtual stages its interleaved form (megatron-core 0.16.1, pipeline_parallel/schedules.py)."""
+        if plan.vpp == 1:
+            return PipelineSchedule("1f1b")
+        return PipelineSchedule("interleaved-1f1b", self.microbatch_group_size_per_vp_stage or plan.pp)
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return the distributed optimizer's cut of the optimizer state, over one of its instances; of all of it with Megatron-FSDP."""

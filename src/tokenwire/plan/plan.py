@@ -15,6 +15,7 @@ from tokenwire.errors import InputError, unknown
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan.base import PlanConfig
 from tokenwire.plan.grid import Grid, Ranks
+from tokenwire.plan.pipelining import PipelineSchedule
 from tokenwire.plan.training import TrainingConfig
 
 DIALECTS: dict[str, tuple[str, str]] = {
@@ -106,6 +107,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     extra_groups: Mapping[str, tuple[Grid, tuple[str, ...]]] = field(default_factory=dict)
     embedding_stages: tuple[int, ...] = ()
+
+    @property
+    def schedule(self) -> PipelineSchedule:
+        """Return which order of micro-batches the pipeline runs."""
+        return self.config.pipeline_schedule(self)
 
     def _embedding_stages(self) -> list[int]:
         return list(self.embedding_stages) or sorted({0, self.pp - 1})

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
 from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.plan.pipelining import PipelineSchedule, ScheduleName
 
 if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
@@ -36,6 +37,27 @@ Schedule = Literal[
     "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"
 ]  # fmt: skip
 """Names of torch.distributed.pipelining.schedules.get_schedule_class."""
+SCHEDULES: dict[str, ScheduleName] = {
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved-1f1b",
+    "LoopedBFS": "looped-bfs",
+    "InterleavedZeroBubble": "zb-h1",
+    "ZBVZeroBubble": "zbv",
+    "DualPipeV": "dualpipev",
+}
+"""torch's name of each schedule, and that of ``step.schedules``."""
+IN_ROUNDS = ("Interleaved1F1B", "InterleavedZeroBubble")
+"""Schedules that pass a round of micro-batches through a virtual stage before the next one runs."""
+
+
+def rounds(ranks: int, micro_batches: int) -> int:
+    """Return the rounds of micro-batches, which must divide them (torch 2.13, schedules.py, ScheduleInterleaved1F1B.__init__).
+
+    >>> [rounds(4, m) for m in (3, 5, 10, 15)]
+    [1, 1, 2, 3]
+    """
+    return max(1, micro_batches // ranks)
 
 
 class TorchtitanPlan(PlanConfig):
@@ -127,6 +149,14 @@ class TorchtitanPlan(PlanConfig):
         if self.vpp > 1:
             return self.vpp
         return 1 if self.pipeline_parallel_schedule in SINGLE_STAGE else 2
+
+    def pipeline_schedule(self, plan: Plan) -> PipelineSchedule:
+        """Return torch's schedule; those ``IN_ROUNDS`` take a round of micro-batches at a time."""
+        asked = self.pipeline_parallel_schedule
+        if plan.pp == 1:
+            return PipelineSchedule("1f1b")
+        group = plan.micro_batches // rounds(plan.pp, plan.micro_batches) if asked in IN_ROUNDS else None
+        return PipelineSchedule(SCHEDULES[asked], group)
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return into how many parts FSDP cuts parameters, gradients and optimizer state."""

@@ -16,7 +16,7 @@ from tokenwire.model.architecture import Architecture, Attention, Experts, FeedF
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.plan import Plan, Stage
 from tokenwire.plan.rules import Broken, Choice, divides_gpus, hold
-from tokenwire.plan.torchtitan import SINGLE_STAGE, V_SHAPED, TorchtitanPlan
+from tokenwire.plan.torchtitan import IN_ROUNDS, SINGLE_STAGE, V_SHAPED, TorchtitanPlan, rounds
 from tokenwire.plan.training import TrainingConfig
 
 
@@ -200,9 +200,9 @@ def _batches(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[
         least = {"1F1B": c.pp, "DualPipeV": c.pp * v}.get(schedule, 1)
         if m < least:
             yield Broken("training", "global_batch", f"{schedule} needs at least as many micro-batches ({m}) as stages ({least})", mend)
-        elif schedule in ("Interleaved1F1B", "InterleavedZeroBubble") and m % max(1, m // c.pp):
+        elif schedule in IN_ROUNDS and m % rounds(c.pp, m):
             yield Broken("training", "global_batch", f"{schedule} needs its {m} micro-batches to be a multiple of its "
-                         f"{m // c.pp} rounds", mend)  # fmt: skip
+                         f"{rounds(c.pp, m)} rounds", mend)  # fmt: skip
     # seq_len_divisor of parallel_dims.py asks for the 2 of balanced context parallelism without it too; plain FSDP2 does not.
     parts = c.tp * c.cp * (2 if c.cp > 1 or c.fsdp_wrap == "torchtitan" else 1)
     if t.sequence_length % parts:

@@ -12,7 +12,6 @@ from functools import cached_property, lru_cache
 
 from tokenwire.errors import InputError
 from tokenwire.step.schedules import Action, Schedule, schedule
-from tokenwire.step.schedules.one_forward_one_backward import interleaved
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,7 @@ class Order:
 @lru_cache(maxsize=64)
 def order(name: str, ranks: int, micro_batches: int, chunks: int, group: int | None = None) -> Order:
     """Return the graph of a named schedule; ``group`` is the number of micro-batches that interleaving takes at a time."""
-    if name == "interleaved-1f1b" and group:
-        return order_of(interleaved(ranks, micro_batches, chunks, group))
-    return order_of(schedule(name, ranks, micro_batches, chunks))
+    return order_of(schedule(name, ranks, micro_batches, chunks, group))
 
 
 def order_of(plan: Schedule) -> Order:

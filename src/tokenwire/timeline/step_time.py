@@ -34,9 +34,6 @@ from tokenwire.timeline.stage_time import SPLIT, Load, StageTime, loads_of, stag
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEDULES = {"Interleaved1F1B": "interleaved-1f1b", "InterleavedZeroBubble": "zb-h1", "ZBVZeroBubble": "zbv",
-             "DualPipeV": "dualpipev", "GPipe": "gpipe", "LoopedBFS": "interleaved-1f1b"}  # fmt: skip
-"""torch's names of schedules that are not 1F1B."""
 SLOWEST = 100
 """Share by which no rank is slower: one that takes 101 times as long has failed."""
 
@@ -100,14 +97,6 @@ class StepTime:
         ])  # fmt: skip
 
 
-def schedule_of(plan: Plan) -> str:
-    """Return the name of the plan's pipeline schedule."""
-    name = getattr(plan.config, "pipeline_parallel_schedule", None)
-    if name is not None and plan.pp > 1:
-        return SCHEDULES.get(name, "1f1b")
-    return "interleaved-1f1b" if plan.vpp > 1 else "1f1b"
-
-
 def step_time(
     arch: Architecture, plan: Plan, rows: Iterable[Operation], facts: ClusterFacts, *,
     gpu: Accelerator | None = None, setting: str | None = None, slow: Mapping[int, float] | None = None, attention: AttentionKind = "flash",
@@ -120,14 +109,13 @@ def step_time(
     micro-batch is run, for a picture of all of them. Raises ``InputError`` for an unknown GPU, a rank or a share that cannot be.
     """
     gpu = gpu or _gpu(arch, plan, facts, setting)
-    flag, name, m = flags(plan.config), schedule_of(plan), plan.micro_batches
+    flag, name, m = flags(plan.config), plan.schedule.name, plan.micro_batches
     calls = Calls(plan, facts, gpu, shared, lambda place: once(arch, plan, place))
     loads = loads_of(arch, rows, calls, flag, attention, _slower(plan, slow or {}))
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)
-    group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) if name == "interleaved-1f1b" else None
     holds = blocking(plan.config, name)
-    run = pipeline(name, plan.pp, m, plan.vpp if plan.pp > 1 else 1, durations, send, group, blocking=holds, whole=whole)
+    run = pipeline(name, plan.pp, m, plan.vpp if plan.pp > 1 else 1, durations, send, plan.schedule.group, blocking=holds, whole=whole)
     pipe_end = max(end + one.tail.gradients for one, end in zip(loads, run.ends, strict=True))
     last = max(one.optimizer + one.tail.weights + one.tail.small for one in loads)
     shaken = None

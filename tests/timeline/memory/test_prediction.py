@@ -14,6 +14,7 @@ from tokenwire.model.architecture import Architecture
 from tokenwire.model.config import ModelConfig
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory import Memory, Software, memory
+from tokenwire.timeline.memory.flight import in_flight
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.passing import recomputed
 
@@ -76,6 +77,15 @@ def test_pipeline_holds_as_many_micro_batches_as_stages_follow() -> None:
     model = {**GPT, "layers": 16}
     sizes = [stage.of("activations", "forward") for stage in of(model, 4, pp=4).stages]
     assert [round(size / sizes[-1], 2) for size in sizes] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(("name", "stages"), [("GPipe", 1), ("LoopedBFS", 2)])
+def test_every_forward_first_holds_every_micro_batch(name: str, stages: int) -> None:
+    # 40 micro-batches on 2 ranks: all are in flight before the first backward, on every rank and virtual stage.
+    arch = architecture(ModelConfig.model_validate(GPT))
+    options = {"dialect": "torchtitan", "pp": 2, "vpp": stages, "pipeline_parallel_schedule": name}
+    plan = resolve(read_plan(options), TrainingConfig(sequence_length=1024, global_batch=40, micro_batch=1), arch, 2)
+    assert [in_flight(plan, rank, [1.0] * stages).most for rank in range(2)] == [(40,) * stages] * 2
 
 
 def test_full_recomputation_keeps_inputs_only() -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokenwire.step.schedules import schedule, timing
 from tokenwire.step.schedules.timing import COST
-from tokenwire.timeline.step_time import schedule_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,10 +26,10 @@ def actions(journey: Journey) -> tuple[dict[str, Any], pl.DataFrame]:
 
     plan = journey.plan()
     chunks = plan.vpp if plan.pp > 1 else 1
-    name = schedule_of(plan)
-    fit = max(2 * plan.pp, MOST_ACTIONS // (2 * plan.pp * chunks) // plan.pp * plan.pp)
-    shown = min(plan.micro_batches, fit)
-    made = schedule(name, plan.pp, shown, chunks)
+    name, group = plan.schedule.name, plan.schedule.group or plan.pp
+    fit = max(2 * group, MOST_ACTIONS // (2 * plan.pp * chunks) // group * group)
+    shown = plan.micro_batches if plan.micro_batches <= fit else fit + plan.micro_batches % group
+    made = schedule(name, plan.pp, shown, chunks, group)
     timed = timing(made)
     share = len(made.ranks) / made.stages
     rows = [

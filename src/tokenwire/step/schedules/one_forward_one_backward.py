@@ -1,9 +1,9 @@
-"""GPipe, 1F1B and interleaved 1F1B, and the zero-bubble schedule ZB-H1 that splits its backward.
+"""GPipe, breadth-first (looped BFS), 1F1B and interleaved 1F1B, and the zero-bubble schedule ZB-H1 that splits its backward.
 
 Huang et al., GPipe, 2019; Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM, 2021, figures 3 and 4; Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2. The orders are those of
-torch.distributed.pipelining (schedules.py: ScheduleGPipe, Schedule1F1B, ScheduleInterleaved1F1B,
-ScheduleInterleavedZeroBubble), and of megatron-core's get_schedule_table for its interleaving.
+Megatron-LM, 2021, figures 3 and 4; Lamy-Poirier, Breadth-First Pipeline Parallelism, 2022; Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2. The orders are those of
+torch.distributed.pipelining (schedules.py: ScheduleGPipe, Schedule1F1B, ScheduleLoopedBFS,
+ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble), and of megatron-core's get_schedule_table for its interleaving.
 """
 
 from __future__ import annotations
@@ -24,6 +24,21 @@ def gpipe(ranks: int, micro_batches: int, chunks: int = 1) -> Schedule:
         [Action(kind, rank, i) for kind in ("F", "B") for i in range(micro_batches)] for rank in range(ranks)
     ]  # fmt: skip
     return Schedule("gpipe", tuple(map(tuple, rows)), ranks, micro_batches)
+
+
+def looped_bfs(ranks: int, micro_batches: int, chunks: int = 2) -> Schedule:
+    """Return breadth-first: all micro-batches through each virtual stage in turn, then back, the last micro-batch first.
+
+    >>> [str(action) for action in looped_bfs(2, 2).ranks[1]]
+    ['1F0', '1F1', '3F0', '3F1', '3B1', '3B0', '1B1', '1B0']
+    """
+    rows = []
+    for rank in range(ranks):
+        stages = range(rank, ranks * chunks, ranks)
+        forward = [Action("F", stage, i) for stage in stages for i in range(micro_batches)]
+        backward = [Action("B", stage, i) for stage in reversed(stages) for i in reversed(range(micro_batches))]
+        rows.append((*forward, *backward))
+    return Schedule("looped-bfs", tuple(rows), ranks * chunks, micro_batches)
 
 
 def one_forward_one_backward(ranks: int, micro_batches: int, chunks: int = 1) -> Schedule:

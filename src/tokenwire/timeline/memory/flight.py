@@ -13,18 +13,9 @@ from functools import lru_cache
 
 from tokenwire.plan import Plan
 from tokenwire.step.schedules import schedule
-from tokenwire.step.schedules.one_forward_one_backward import interleaved
 
-_TORCHTITAN = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved-1f1b", "InterleavedZeroBubble": "zb-h1",
-               "ZBVZeroBubble": "zbv", "DualPipeV": "dualpipev", "LoopedBFS": "gpipe"}  # fmt: skip
-
-
-def schedule_name(plan: Plan) -> str:
-    """Return the schedule of a plan by the name that ``step.schedules`` has for it."""
-    asked = getattr(plan.config, "pipeline_parallel_schedule", None)
-    if asked is not None:
-        return _TORCHTITAN.get(asked, "1f1b")
-    return "interleaved-1f1b" if plan.vpp > 1 else "1f1b"
+FORWARDS_FIRST = ("gpipe", "looped-bfs")
+"""Schedules that run every forward of a step before the first backward."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +41,11 @@ def in_flight(plan: Plan, rank: int, weights: Sequence[float]) -> InFlight:
     if plan.pp == 1:
         once = tuple(1 for _ in weights)
         return InFlight(once, once)
-    group = getattr(plan.config, "microbatch_group_size_per_vp_stage", None) or plan.pp
-    states = _held(schedule_name(plan), plan.pp, _enough(plan.micro_batches, plan.pp, group), plan.vpp, group, rank)
+    if plan.schedule.name in FORWARDS_FIRST:
+        every = tuple(plan.micro_batches for _ in weights)
+        return InFlight(every, every)
+    group = plan.schedule.group or plan.pp
+    states = _held(plan.schedule.name, plan.pp, _enough(plan.micro_batches, plan.pp, group), plan.vpp, group, rank)
 
     def heaviest(chunks: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
         return max((held for _, held in chunks), key=lambda held: sum(n * w for n, w in zip(held, weights, strict=False)))
@@ -69,10 +63,7 @@ def _enough(micro_batches: int, ranks: int, group: int) -> int:
 @lru_cache(maxsize=512)
 def _held(name: str, ranks: int, micro_batches: int, chunks: int, group: int, rank: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
     # Each forward's chunk, and what is held of each chunk after it.
-    if name == "interleaved-1f1b":
-        order = interleaved(ranks, micro_batches, chunks, group).ranks[rank]
-    else:
-        order = schedule(name, ranks, micro_batches, chunks if chunks > 1 else None).ranks[rank]
+    order = schedule(name, ranks, micro_batches, chunks if chunks > 1 else None, group).ranks[rank]
     places: dict[tuple[int, int], int] = {}
     for action in order:
         places.setdefault((action.stage, action.direction), len(places))
