@@ -1,6 +1,6 @@
 """Write the generated parts of docs/collectives.md: what the commands print, and how far the estimates are from runs.
 
-    python docs/collectives.py [--data ../shared/data/validation]
+    python docs/collectives.py
 
 A part stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Nothing is fitted: the tables of the tuner are
 NCCL's own.
@@ -8,7 +8,6 @@ NCCL's own.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 import statistics
@@ -25,7 +24,7 @@ from tokenwire.units import format_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, POSTED = ROOT / "docs" / "collectives.md", ROOT / "docs" / "nccl-posted.csv"
-DATA = ROOT.parent / "shared" / "data" / "validation"
+DATA = ROOT / "validation" / "data"
 LARGE = 16 << 20
 """Only sizes above this one count for the target."""
 NODES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -232,8 +231,8 @@ def printed(*arguments: str) -> str:
     return f"```\n$ tokenwire {' '.join(arguments)}\n{lines}\n```"
 
 
-def parts(folder: Path) -> dict[str, str]:
-    """Return the generated parts by name; those that need data which is not there are left out."""
+def parts() -> dict[str, str]:
+    """Return the generated parts by name."""
     out = {
         "table": printed("collective", "all_reduce", "--topology", "dgx-h100-superpod", "--ranks", "64", "--sizes", "8B-8GiB"),
         "case7": printed("collective", "all_reduce", "--topology", "one-nic.toml", "--ranks", "16", "--bytes", "1GiB"),
@@ -242,18 +241,14 @@ def parts(folder: Path) -> dict[str, str]:
         "case7nvls": printed("collective", "all_reduce", "--topology", "dgx-h100-superpod", "--ranks", "8", "--bytes", "8GiB"),
         "posted": posted_table(posted()),
     }  # fmt: skip
-    if (folder / "simai_nic_ratio.csv").exists():
-        rows = list(simai(folder))
-        out |= {"by-scale": by_scale(rows), "by-size": by_size(rows), "misses": misses(rows), "steps": steps(rows)}
-    return out
+    rows = list(simai(DATA))
+    return out | {"by-scale": by_scale(rows), "by-size": by_size(rows), "misses": misses(rows), "steps": steps(rows)}
 
 
 def main() -> None:
     """Write the parts into the page and say which."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA)
     page = PAGE.read_text("utf-8")
-    for name, text in parts(parser.parse_args().data).items():
+    for name, text in parts().items():
         page, times = re.subn(
             rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda m, text=text: m[1] + text + "\n" + m[2], page, flags=re.S
         )

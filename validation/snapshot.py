@@ -63,9 +63,8 @@ def steps() -> Iterator[Record]:
 
 def seconds() -> Iterator[Record]:
     """Yield the seconds of every timed run, with the default setting of its plan and with none, or why it has no journey."""
-    from measured_runs import cases
-
     from tokenwire.timeline.calibration import calibrated, usual
+    from validation.cases import cases
 
     said, unsaid = cases()
     for case in said:
@@ -89,12 +88,13 @@ def seconds() -> Iterator[Record]:
 
 def memories() -> Iterator[Record]:
     """Yield the memory of every golden run and run on B200, or why it has no journey."""
-    from validate_memory import DATA, predicted
-
-    from tokenwire.formats.megatron_runs import b200_runs, golden_runs
+    from validation.golden import golden_runs
+    from validation.memory import GOLDEN, predicted
+    from validation.run import DATA
+    from validation.tables import b200_runs
 
     for run in (
-        *golden_runs(DATA / "megatron_golden_runs.jsonl"),
+        *golden_runs(GOLDEN),
         *b200_runs(DATA / "b200_megatron_runs.csv"),
     ):
         if not run.represented:

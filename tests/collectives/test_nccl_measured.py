@@ -27,8 +27,6 @@ def script() -> ModuleType:
 
 @cache
 def rows() -> list[Any]:
-    if not (script().DATA / "simai_nic_ratio.csv").exists():
-        pytest.skip("needs ../shared/data/validation")
     return list(script().simai(script().DATA))
 
 

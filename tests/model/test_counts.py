@@ -54,8 +54,8 @@ def test_published_totals(name, total):
     assert parameters(preset(name)).total == total
 
 
-def test_counts_of_real_architectures(shared):
-    rows = json.loads((shared / "data" / "validation" / "param_counts.json").read_text())
+def test_counts_of_real_architectures(root):
+    rows = json.loads((root / "validation" / "data" / "param_counts.json").read_text())
     assert len(rows) >= 16
     counted = {name: parameters(from_huggingface(row["config"])).total for name, row in rows.items()}
     assert counted == {name: row["params"] for name, row in rows.items()}

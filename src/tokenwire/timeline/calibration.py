@@ -1,7 +1,7 @@
 """What whole runs showed of a machine under a framework: by how much its kernels fall short of what each reaches alone.
 
 A *setting* is a GPU, a framework and its time, a precision, experts or none. Its four numbers are fitted to measured steps of that setting
-by docs/calibrate_time.py, which writes ``catalog/calibrated.toml`` and says there how far off they leave runs that they were not fitted to:
+by validation/calibrate.py, which writes ``catalog/calibrated.toml`` and says there how far off they leave runs that they were not fitted to:
 
     products, attention, memory   speed of such kernels in a long run over their speed alone (as ``efficiency`` has it)
     beside                        seconds that products lose for each second of communication beside them

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tokenwire.config import read_section
 from tokenwire.errors import InputError
-from tokenwire.formats.runs.arguments import software
+from tokenwire.formats.megatron_arguments.arguments import software
 from tokenwire.model import preset
 from tokenwire.plan import TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory import Software, memory
