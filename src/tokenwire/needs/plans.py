@@ -13,6 +13,8 @@ from tokenwire.needs.timed import ENDLESS, Timed
 from tokenwire.plan import Plan, read_plan, resolve
 from tokenwire.step import calls_of
 from tokenwire.timeline.memory import memory, software_on
+from tokenwire.timeline.memory.fit import reserved_at, room_of
+from tokenwire.timeline.memory.skew import skews
 
 MOST = 64
 """Plans that are timed."""
@@ -71,4 +73,4 @@ def _memory(arch: Architecture, plan: Plan, facts: ClusterFacts) -> tuple[int | 
         found = memory(arch, plan, software_on(facts))
     except InputError:
         return None, None
-    return found.worst.peak, found.worst.peak <= found.capacity
+    return found.worst.peak, reserved_at(arch, plan, found, skews(arch, plan)[0]) <= room_of(found)

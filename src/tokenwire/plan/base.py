@@ -54,6 +54,11 @@ class PlanConfig(Section):
         """Return the order in which a pipeline rank of ``plan`` runs its micro-batches; default: 1F1B, interleaved with virtual stages."""
         return PipelineSchedule("interleaved-1f1b" if plan.vpp > 1 else "1f1b")
 
+    @property
+    def gathers_weights(self) -> bool:
+        """Return whether sharded weights are gathered as layers run, and let go again; default: they stand."""
+        return False
+
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return how data parallelism cuts what a rank holds (``expert``: of the experts' tensors); default: not."""
         return Sharding()

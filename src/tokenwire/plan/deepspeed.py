@@ -84,6 +84,11 @@ class DeepspeedPlan(PlanConfig):
             out["sequence_parallel_size"] = self.cp
         return out
 
+    @property
+    def gathers_weights(self) -> bool:
+        """Return whether parameters are sharded, which ZeRO does from stage 3 on."""
+        return self.zero_stage == 3
+
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return ZeRO's cuts: optimizer state from stage 1, gradients from 2, parameters from 3."""
         n, size = plan.group_size("dp_cp"), ITEM_BYTES[self.dtype(plan.training)]

@@ -214,6 +214,11 @@ class MegatronPlan(PlanConfig):
             return PipelineSchedule("1f1b")
         return PipelineSchedule("interleaved-1f1b", self.microbatch_group_size_per_vp_stage or plan.pp)
 
+    @property
+    def gathers_weights(self) -> bool:
+        """Return whether Megatron-FSDP shards the parameters."""
+        return self.use_megatron_fsdp
+
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return the distributed optimizer's cut of the optimizer state, over one of its instances; of all of it with Megatron-FSDP."""
         size = 4 if self.grad_reduce_in_fp32 else ITEM_BYTES["fp32" if plan.training.precision == "fp32" else "bf16"]

@@ -158,6 +158,11 @@ class TorchtitanPlan(PlanConfig):
         group = plan.micro_batches // rounds(plan.pp, plan.micro_batches) if asked in IN_ROUNDS else None
         return PipelineSchedule(SCHEDULES[asked], group)
 
+    @property
+    def gathers_weights(self) -> bool:
+        """Return that FSDP2 gathers its units as they run."""
+        return True
+
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return into how many parts FSDP cuts parameters, gradients and optimizer state."""
         parts = plan.group_size("edp_shard" if expert else "fsdp")

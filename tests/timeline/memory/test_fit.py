@@ -32,7 +32,7 @@ def test_the_change_makes_it_fit_when_it_is_made(options: dict[str, int]) -> Non
     result = fit(ARCH, one, found)
     assert not result.fits
     assert result.change is not None
-    assert result.over == found.worst.peak - result.room
+    assert result.over == found.reserved - result.room
     micro = result.change.settings.get("training.micro_batch", options.get("micro", 1))
     settings = {key: value for key, value in result.change.settings.items() if not key.startswith("training.")}
     sizes = {key: value for key, value in options.items() if key not in ("micro", "sequence")}

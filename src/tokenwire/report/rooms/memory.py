@@ -95,6 +95,8 @@ def facts(one: Found) -> dict[str, Any]:
         "peak_memory_bytes_by_stage": [stage.peak for stage in stages],
         "between_steps_bytes_by_stage": [stage.between for stage in stages],
         "gpu": one.gpu or None, "assumptions": list(one.assumptions), "gpu_memory_bytes": one.memory.capacity, "usable_bytes": one.fit.room, "fits": one.fit.fits,
+        "verdict": one.fit.verdict, "reserved_bytes": one.fit.reserved, "allocated_share_of_reserved": one.memory.in_use,
+        "routing_tail": one.fit.tail, "routing_skew_limit": one.fit.skew,
         "over_bytes": max(one.fit.over, 0), "free_bytes": max(-one.fit.over, 0), "worst_stage": one.fit.stage,
         "change": _tried(one.fit.change) if one.fit.change else None,
         "least": _tried(one.fit.least) if one.fit.least else None,
@@ -138,12 +140,14 @@ def verdict(fit: Fit) -> list[str]:
     """Return in words whether it fits, by how much not, and what would help.
 
     >>> from tokenwire.timeline.memory import Fit
-    >>> verdict(Fit(80 * 2**30, 0, -(2**30)))
-    ['fits: 1.00 GiB are free of the 80.00 GiB that can be used']
+    >>> verdict(Fit(80 * 2**30, 0, -(2**30), 79 * 2**30))
+    ['fits: 1.00 GiB are free of the 80.00 GiB that can be used; 79.00 GiB reserved, fragments included']
     """
+    held = f"{_gib(fit.reserved)} GiB reserved, fragments included" + (f", experts {fit.tail:.1%} above the mean" if fit.tail else "")
     if fit.fits:
-        return [f"fits: {_gib(-fit.over)} GiB are free of the {_gib(fit.room)} GiB that can be used"]
-    lines = [f"does not fit: stage {fit.stage} needs {_gib(fit.over)} GiB more than the {_gib(fit.room)} GiB that can be used"]
+        words = "fits" if fit.skew is None else f"fits unless routing is skewed: up to {fit.skew:.0%} more rows of experts than the mean fit"
+        return [f"{words}: {_gib(-fit.over)} GiB are free of the {_gib(fit.room)} GiB that can be used; {held}"]
+    lines = [f"likely does not fit: stage {fit.stage} needs {_gib(fit.over)} GiB more than the {_gib(fit.room)} GiB that can be used; {held}"]
     if fit.change and fit.change.peak is not None:
         lines.append(f"the smallest change that fits: {fit.change.words} (peak {_gib(fit.change.peak)} GiB)")
     else:

@@ -111,8 +111,10 @@ def _memory_row(journey: Journey) -> list[tuple[str, str, str, str]]:
     found = _memory(journey)
     if found is None:
         return []
+    from tokenwire.timeline.memory.fit import room_of
+
     peaks, whole = [stage.peak for stage in found.stages], found.capacity
-    said = f"stage {peaks.index(max(peaks))}" + (", does not fit: see tokenwire memory" if max(peaks) > whole else "")
+    said = f"stage {peaks.index(max(peaks))}" + (", likely does not fit: see tokenwire memory" if found.reserved > room_of(found) else "")
     return [("peak memory", format_bytes(max(peaks)), _share(max(peaks), whole), said)]
 
 

@@ -7,9 +7,9 @@ the peak as torch's allocator counts them. Out of ``fit``: whether it fits in th
 
 from __future__ import annotations
 
-from tokenwire.timeline.memory.fit import Fit, fit
+from tokenwire.timeline.memory.fit import Fit, Verdict, fit
 from tokenwire.timeline.memory.part import Moment
 from tokenwire.timeline.memory.prediction import Memory, StageMemory, memory
 from tokenwire.timeline.memory.software import Software, software_on
 
-__all__ = ["Fit", "Memory", "Moment", "Software", "StageMemory", "fit", "memory", "software_on"]
+__all__ = ["Fit", "Memory", "Moment", "Software", "StageMemory", "Verdict", "fit", "memory", "software_on"]

@@ -24,7 +24,9 @@ def rows(frame: Frame, x: Experts) -> int:
     if factor:
         # Each rank sends each expert at most ceil(rows/experts·factor) rows (router.py, get_capacity).
         routed = -(-int(routed * factor) // x.count) * x.count
-    return routed * plan.etp
+    # With all experts on every rank none has more rows than another.
+    skewed = routed if plan.ep == 1 or factor else int(routed * (1 + frame.skew))
+    return skewed * plan.etp
 
 
 def dispatching(frame: Frame, x: Experts) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """What fits in the GPU's memory: by how much not, at which stage, and the smallest change of the plan that makes it fit.
 
-Changes are tried in the order of what they cost a step (``changes.of_plan``), each really evaluated: the plan is resolved and
+What has to fit is what the allocator reserves (``reserved``), with the rows that the fullest rank of experts must be expected to get
+(``skew``). Changes are tried in the order of what they cost a step (``changes.of_plan``), each really evaluated: the plan is resolved and
 its memory predicted again; then two at once; then, from what came nearest, one more at a time until it fits.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import combinations
 from typing import Any
 
@@ -15,25 +17,41 @@ from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
 from tokenwire.timeline.memory.changes import Change, beyond, of_plan
+from tokenwire.timeline.memory.part import MOMENTS
 from tokenwire.timeline.memory.prediction import Memory, memory
+from tokenwire.timeline.memory.skew import skews
 
 RESERVE = 0.05
-"""Share of the memory that is left for what is not predicted: CUDA's context, buffers of NCCL, fragments of the allocator (assumed)."""
+"""Share of the memory that is left for what torch's allocator does not hold: CUDA's context, buffers of NCCL (assumed)."""
+HALVINGS = 12
+"""How often the interval of skews is halved: to a 4,000th of it."""
 MOST_PAIRS = 64
 """Pairs of changes that are tried."""
 
 
+class Verdict(StrEnum):
+    """Whether a plan fits; of experts, whether it does for every routing."""
+
+    FITS = "fits"
+    UNLESS_SKEWED = "fits unless routing is skewed"
+    LIKELY_NOT = "likely not"
+
+
 @dataclass(frozen=True)
 class Tried:
-    """A change, or several at once, that was tried: the highest ``peak`` of a stage after it, None where the plan's rules refuse it."""
+    """A change, or several at once, that was tried.
+
+    ``peak`` is the highest of a stage after it, ``reserved`` what has to fit then; None where the plan's rules refuse it.
+    """
 
     settings: Mapping[str, Any]
     words: str
     peak: int | None
+    reserved: int | None = None
 
     def fits(self, room: float) -> bool:
-        """Return whether the peak is at most ``room`` bytes."""
-        return self.peak is not None and self.peak <= room
+        """Return whether what is reserved is at most ``room`` bytes."""
+        return self.reserved is not None and self.reserved <= room
 
     def lower_than(self, other: Tried | None) -> bool:
         """Return whether it reached less than another, or anything where there is none."""
@@ -44,6 +62,8 @@ class Tried:
 class Fit:
     """Whether a plan fits: ``room`` is what the GPU's memory leaves, ``over`` by how much the ``stage`` exceeds it (negative: is free).
 
+    ``reserved`` is what has to fit, with experts at the ``tail`` of even routing (a share above the mean). ``skew`` is the share above
+    the mean from which on it does not fit any more, None where no routing does that.
     ``change`` is the smallest change that makes it fit, None where it fits already or nothing that was tried does; ``tried`` has
     every single change in the order of its cost; ``least`` is what came nearest where nothing fits, and ``beyond`` in
     words what is left then.
@@ -52,6 +72,9 @@ class Fit:
     room: int
     stage: int
     over: int
+    reserved: int = 0
+    tail: float = 0.0
+    skew: float | None = None
     change: Tried | None = None
     tried: tuple[Tried, ...] = ()
     least: Tried | None = None
@@ -59,8 +82,15 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Return whether every stage fits."""
+        """Return whether every stage fits, with even routing."""
         return self.over <= 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return whether it fits, and whether for every routing."""
+        if not self.fits:
+            return Verdict.LIKELY_NOT
+        return Verdict.FITS if self.skew is None else Verdict.UNLESS_SKEWED
 
 
 def fit(arch: Architecture, plan: Plan, found: Memory, *, reserve: float = RESERVE) -> Fit:
@@ -77,18 +107,49 @@ def fit(arch: Architecture, plan: Plan, found: Memory, *, reserve: float = RESER
     """
     if not 0 <= reserve < 1:
         raise InputError(f"reserve {reserve:.0%}", rule="must be at least 0% and less than 100%", nearest=f"{RESERVE:.0%}")
-    room, worst = int(found.capacity * (1 - reserve)), found.worst
-    over = worst.peak - room
+    room, worst = room_of(found, reserve), found.worst
+    tail, most = skews(arch, plan)
+    reserved = reserved_at(arch, plan, found, tail)
+    over = reserved - room
     if over <= 0:
-        return Fit(room, worst.stage, over)
+        return Fit(room, worst.stage, over, reserved, tail, _limit(arch, plan, found, room, tail, most))
     changes = tuple(of_plan(arch, plan))
     singles = tuple(_try(arch, plan, found, (change,)) for change in changes)
     least: Tried | None = None
     for one in _tried(arch, plan, found, changes, singles):
         if one.fits(room):
-            return Fit(room, worst.stage, over, one, singles)
+            return Fit(room, worst.stage, over, reserved, tail, None, one, singles)
         least = one if one.lower_than(least) else least
-    return Fit(room, worst.stage, over, None, singles, least, beyond(plan))
+    return Fit(room, worst.stage, over, reserved, tail, None, None, singles, least, beyond(plan))
+
+
+def room_of(found: Memory, reserve: float = RESERVE) -> int:
+    """Return the bytes of the GPU's memory that torch's allocator can have."""
+    return int(found.capacity * (1 - reserve))
+
+
+def reserved_at(arch: Architecture, plan: Plan, found: Memory, skew: float) -> int:
+    """Return the bytes that are reserved with experts that get ``skew`` more rows than the mean.
+
+    Rows beyond the mean get blocks of their own, since their number changes from one micro-batch to the next: what they add at any
+    moment is added to what is reserved (assumed; pytorch/torchtitan, issue 1789: 58.3 GiB in the first step of a plan, 73.3 in its tenth).
+    """
+    if not skew:
+        return found.reserved
+    skewed = memory(arch, plan, found.software, skew).stages
+    grown = (max(new.at(moment) - old.at(moment) for moment in MOMENTS) for new, old in zip(skewed, found.stages, strict=True))
+    return max(round(old.peak / found.in_use) + more for old, more in zip(found.stages, grown, strict=True))
+
+
+def _limit(arch: Architecture, plan: Plan, found: Memory, room: int, tail: float, most: float) -> float | None:
+    """Return the skew above which what is reserved exceeds ``room``, None where no routing reaches it."""
+    if reserved_at(arch, plan, found, most) <= room:
+        return None
+    low, high = tail, most
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reserved_at(arch, plan, found, middle) <= room else (low, middle)
+    return low
 
 
 def _tried(
@@ -132,10 +193,10 @@ def _try(arch: Architecture, plan: Plan, found: Memory, changes: tuple[Change, .
     try:
         config = read_plan({**plan.config.model_dump(), **options})
         new = resolve(config, TrainingConfig(**{**plan.training.model_dump(), **training}), arch, plan.world)
-        peak = memory(arch, new, found.software).worst.peak
+        made = memory(arch, new, found.software)
+        return Tried(settings, words, made.worst.peak, reserved_at(arch, new, made, skews(arch, new)[0]))
     except InputError:
-        peak = None
-    return Tried(settings, words, peak)
+        return Tried(settings, words, None)
 
 
 def _said(key: str, value: Any) -> str:

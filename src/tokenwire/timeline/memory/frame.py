@@ -23,11 +23,15 @@ from tokenwire.units import ITEM_BYTES
 
 @dataclass(frozen=True)
 class Frame:
-    """A model, its plan and the software that runs it; what formulas need of them, as numbers."""
+    """A model, its plan and the software that runs it; what formulas need of them, as numbers.
+
+    ``skew`` is the share by which the rank's experts get more rows than the mean.
+    """
 
     arch: Architecture
     plan: Plan
     software: Software
+    skew: float = 0.0
 
     @cached_property
     def item(self) -> int:

@@ -18,6 +18,7 @@ from tokenwire.timeline.memory.gathered import gathered
 from tokenwire.timeline.memory.head import embedding, head, next_tokens
 from tokenwire.timeline.memory.part import AT_HEAD, AWAY_FROM_HEAD, MOMENTS, STANDING, Moment, Part
 from tokenwire.timeline.memory.passing import activations, passing
+from tokenwire.timeline.memory.reserved import in_use
 from tokenwire.timeline.memory.software import Software
 from tokenwire.timeline.memory.states import states
 
@@ -59,11 +60,15 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of all stages, the GPU that it must fit in, and the defaults that were taken (``assumptions``)."""
+    """The memory of all stages, the GPU that it must fit in, and the defaults that were taken (``assumptions``).
+
+    ``in_use`` is the share of what the allocator reserves that is allocated at the peak.
+    """
 
     stages: tuple[StageMemory, ...]
     software: Software
     assumptions: tuple[str, ...] = ()
+    in_use: float = 1.0
 
     @property
     def capacity(self) -> int:
@@ -74,6 +79,11 @@ class Memory:
     def worst(self) -> StageMemory:
         """Return the stage with the highest peak."""
         return max(self.stages, key=lambda stage: stage.peak)
+
+    @property
+    def reserved(self) -> int:
+        """Return the bytes that the allocator reserves at most on the worst stage, as ``torch.cuda.max_memory_reserved`` counts."""
+        return round(self.worst.peak / self.in_use)
 
     def figures(self) -> tuple[Figure, ...]:
         """Return every part of every stage as a figure."""
@@ -97,10 +107,11 @@ class Memory:
         return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> Memory:
+def memory(arch: Architecture, plan: Plan, software: Software | None = None, skew: float = 0.0) -> Memory:
     """Return the memory of a rank of every pipeline stage in one optimizer step.
 
-    ``software`` says what model and plan do not: the GPU, the implementation, dropout. Sizes are those of torch's allocator.
+    ``software`` says what model and plan do not: the GPU, the implementation, dropout. ``skew`` is the share
+    by which experts of the rank get more rows than the mean (0.5: half as many again). Sizes are those of torch's allocator.
 
     >>> from tokenwire.model import preset
     >>> from tokenwire.plan import TrainingConfig, read_plan, resolve
@@ -109,9 +120,9 @@ def memory(arch: Architecture, plan: Plan, software: Software | None = None) -> 
     >>> [round(memory(arch, plan).stages[0].of(kind) / 2**20) for kind in ("weights", "gradients", "optimizer")]
     [120, 120, 718]
     """
-    frame = Frame(plan.config.trained(arch), plan, software or Software())
+    frame = Frame(plan.config.trained(arch), plan, software or Software(), skew)
     stages = tuple(StageMemory(stage.index, tuple(_parts(frame, stage))) for stage in plan.stages)
-    return Memory(stages, frame.software, tuple(assumptions(frame)))
+    return Memory(stages, frame.software, tuple(assumptions(frame)), in_use(plan.config))
 
 
 def _parts(frame: Frame, stage: Stage) -> Iterator[Part]:

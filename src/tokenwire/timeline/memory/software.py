@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from tokenwire.config import MemorySize, Section
 from tokenwire.fabric import ClusterFacts
 from tokenwire.timeline.memory.gpu import MIB, GpuFacts, gpu_facts
+
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Names of the variable by which torch's allocator is set."""
 
 
 class Software(Section):
@@ -56,6 +60,20 @@ class Software(Section):
     wgrad_deferral_limit: int = Field(default=0, ge=0)
     torch: str = "2.10"
     transformer_engine: str = "2.11"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _allocator(cls, values: Any) -> Any:
+        """Read torch's environment variable of its allocator, of which ``expandable_segments`` alone is predicted."""
+        name = next((key for key in ALLOCATOR if isinstance(values, Mapping) and key in values), None)
+        if name is None:
+            return values
+        rest = {key: value for key, value in values.items() if key != name}
+        pairs = dict(part.partition(":")[::2] for part in str(values[name]).split(","))
+        other = next((key for key, value in pairs.items() if key != "expandable_segments" or value.lower() not in ("true", "false")), None)
+        if other is not None:
+            raise ValueError(f"{name}: {other[:40]!r} is not predicted; nearest that works: {name}=expandable_segments:True")
+        return {**rest, "expandable_segments": pairs["expandable_segments"].lower() == "true"}
 
     @field_validator("torch", "transformer_engine", mode="before")
     @classmethod
