@@ -353,3 +353,35 @@ def test_ll128_needs_a_near_nic(gpu: str, nodes: int, path: str, on: bool) -> No
 def test_unknown_path_to_the_nic() -> None:
     with pytest.raises(InputError, match="PHB"):
         Machine("hopper", nic_path="BUS")
+
+
+def test_a_tree_between_two_ranks_moves_what_a_ring_moves() -> None:
+    # nccl-tests #232: 2 nodes of one H100 and 4 NICs of 400 Gb/s, NCCL_ALGO=Tree: 113, 154, 231, 420 and 812 us for 2 to 32 MiB, 50 GB/s in the end.
+    alone = Machine("hopper", nodes=2, ranks_per_node=1, nics_per_node=4)
+    tree = read_overrides(["NCCL_ALGO=Tree"])
+    for size, measured in zip((2, 4, 8, 16, 32), (113.2, 154.4, 231.4, 420.5, 812.3), strict=True):
+        assert choose(alone, "all_reduce", size << 20, tree).seconds * 1e6 == pytest.approx(measured, rel=0.1)
+    assert choose(alone, "all_reduce", 16 << 30, tree).busbw == pytest.approx(50e9, rel=0.05)
+    # NCCL itself expects 35 GB/s of the tree, and so picks the ring.
+    assert (16 << 30) / times(alone, "all_reduce", 16 << 30)["Tree", "Simple"] == pytest.approx(35.2e9, rel=0.01)
+    assert choose(alone, "all_reduce", 16 << 30).algorithm == "Ring"
+    pairs = [{(int(s), int(d)): int(b) for s, d, b in zip(*edges("all_reduce", a, 2, 1 << 20), strict=True)} for a in ("tree", "ring")]
+    assert pairs[0] == pairs[1] == {(0, 1): 1 << 20, (1, 0): 1 << 20}
+    # Three ranks are no two: the tree keeps NCCL's estimate.
+    three = Machine("hopper", nodes=3, ranks_per_node=1, nics_per_node=1)
+    assert choose(three, "all_reduce", 16 << 30, tree).seconds == times(three, "all_reduce", 16 << 30, tree)["Tree", "Simple"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nics", "rate", "driven"),
+    # PCIe carries 48 GB/s of a Hopper: one NIC of 400 Gb/s, two of 200 Gb/s, four of 100 Gb/s per GPU, and never more than there are.
+    [(1, 4, 50e9, 1), (1, 4, 25e9, 2), (1, 8, 12.5e9, 4), (4, 8, 50e9, 4), (8, 8, 50e9, 8), (8, 4, 50e9, 4), (8, 1, 12.5e9, 1)],
+)
+def test_nics_beyond_the_pcie_links_of_the_ranks_carry_nothing(ranks: int, nics: int, rate: float, driven: int) -> None:
+    machine = Machine("hopper", nodes=2, ranks_per_node=ranks, nics_per_node=nics, nic_rate=rate)
+    assert machine.nics_driven == driven
+    by_nic = crossings(machine, "all_reduce", "Tree", "Simple", 1 << 30)[0]
+    assert by_nic.data_bytes == (1 << 30) / driven
+    for op in ("all_reduce", "all_gather"):
+        picked = choose(machine, op, 1 << 30)
+        assert picked.seconds >= picked.bound_seconds

@@ -1,7 +1,7 @@
 """What truly crosses each link: bytes of one call over a NIC and over a GPU's NVLink, each way, and the bound they set.
 
 Bus bandwidth is a way of counting: it is what a link carries only where a ring joins equals. With S bytes of the full
-tensor, n ranks on N nodes of g, k NICs a node, the data that leave, on average over equal links:
+tensor, n ranks on N nodes of g, k NICs a node that its ranks drive, the data that leave, on average over equal links:
 
     algorithm   through a node's NICs together      through a GPU's NVLink
     ring        m/n · S, m the steps of a ring      m/n · S · (g-1)/g, in one node m/n · S
@@ -52,7 +52,7 @@ def crossings(machine: Machine, op: str, algorithm: str, protocol: str, size_byt
     out = []
     outside, outside_by = _outside(machine, op, algorithm)
     inside, inside_by = _inside(machine, op, algorithm)
-    k = max(machine.nics_per_node, 1)
+    k = max(machine.nics_driven, 1)
     if outside:
         by = f"{outside_by} over {k} NICs" if k > 1 else outside_by
         out.append(_crossing("NIC", outside * size_bytes / k, protocol, machine.nic_rate, by))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tokenwire.collectives.nccl.constants import Generation, generation
@@ -79,6 +80,20 @@ class Machine:
     def inter(self) -> float:
         """Return GB/s of the path from a GPU to its NIC and out."""
         return min(self.nic_rate / 1e9, self.generation.pci)
+
+    @property
+    def nics_driven(self) -> int:
+        """Return the NICs of a node that its ranks drive: no more than the PCIe links of their GPUs fill.
+
+        A channel leaves by a NIC near its GPU, and the search stops when the GPU's own link is full: a NIC beyond it carries
+        nothing. Source: NVIDIA/nccl 2.30.7, src/graph/search.cc, ncclTopoSelectNets and ncclTopoFollowPath.
+
+        >>> Machine("hopper", nodes=2, ranks_per_node=1, nics_per_node=4).nics_driven       # 48 GB/s of PCIe, 50 of the NIC
+        1
+        >>> Machine("hopper", nodes=2, ranks_per_node=1, nics_per_node=4, nic_rate=25e9).nics_driven
+        2
+        """
+        return min(self.nics_per_node, math.ceil(self.ranks_per_node * self.generation.pci * 1e9 / self.nic_rate))
 
     @property
     def total(self) -> float:

@@ -142,6 +142,7 @@ def facts(asked: Asked) -> dict[str, Any]:
         "nodes": machine.nodes,
         "ranks_per_node": machine.ranks_per_node,
         "nics_per_node": machine.nics_per_node,
+        "nics_driven": machine.nics_driven,
         "nic_bytes_per_s": machine.nic_rate,
         "nvlink_bytes_per_s": machine.nvlink_rate,
         "overrides": asked.overrides.text,
@@ -171,8 +172,12 @@ def picture(asked: Asked) -> Iterator[Any]:
     m = asked.machine
     where = f"{m.nodes:,} x {m.ranks_per_node} {asked.gpu}" if m.nodes > 1 else f"{m.ranks_per_node} {asked.gpu} in one node"
     nics = "1 NIC" if m.nics_per_node == 1 else f"{m.nics_per_node} NICs"
-    net = f", {nics} of {format_rate(m.nic_rate)} a node" if m.nodes > 1 else ""
+    unused = m.nics_per_node - m.nics_driven if m.nodes > 1 else 0
+    net = f", {nics} of {format_rate(m.nic_rate)} per node" if m.nodes > 1 else ""
     yield Text(f"{asked.op} among {m.ranks:,} ranks: {where}{net}", style="bold")
+    if unused:
+        gpus = "1 GPU" if m.ranks_per_node == 1 else f"{m.ranks_per_node} GPUs"
+        yield Text(f"{gpus} per node can drive {m.nics_driven} of them: PCIe carries {m.generation.pci:g} GB/s per GPU")
     yield Text(f"{asked.title or asked.cluster}; NCCL's own estimate" + (f"; {asked.overrides.text}" if asked.overrides.text else ""))
     yield Text(f"{'size':>13} {'count':>12} {'type':>9} {'time':>9} {'algbw':>7} {'busbw':>7}  picked")
     yield Text(f"{'B':>13} {'elements':>12} {'':>9} {'us':>9} {'GB/s':>7} {'GB/s':>7}")
@@ -203,10 +208,10 @@ def _crossing_lines(asked: Asked) -> Iterator[Any]:
             f"  {one.link}: {one.formula} = {format_bytes(one.data_bytes)}, "
             f"{format_memory_rate(carried)} of its {format_memory_rate(one.rate)}"
         )
-    above = [one for one in found if picked.busbw > one.rate * (m.nics_per_node if one.link == "NIC" else 1)]
+    above = [one for one in found if picked.busbw > one.rate * (m.nics_driven if one.link == "NIC" else 1)]
     for one in above:
-        total = one.rate * (m.nics_per_node if one.link == "NIC" else 1)
-        whose = f"the {m.nics_per_node} NICs of a node" if one.link == "NIC" and m.nics_per_node > 1 else f"the {one.link}"
+        total = one.rate * (m.nics_driven if one.link == "NIC" else 1)
+        whose = f"the {m.nics_driven} NICs of a node" if one.link == "NIC" and m.nics_driven > 1 else f"the {one.link}"
         yield Text(f"  busbw {format_memory_rate(picked.busbw)} is above {whose} ({format_memory_rate(total)}): "
                    f"it counts a ring's bytes, {picked.algorithm} sends fewer there.")  # fmt: skip
 
