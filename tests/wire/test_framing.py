@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tokenwire.errors import InputError
 from tokenwire.wire import TRANSPORTS, WireConfig, find, framing, framings, packets
+from tokenwire.wire.config import changed
 
 
 def test_a_middle_packet_of_rocev2_is_98_percent_payload() -> None:
@@ -145,3 +146,29 @@ def test_impossible_places() -> None:
         find(10, 10, WireConfig())
     with pytest.raises(InputError, match="offset 0"):
         find(0, 0, WireConfig())
+
+
+def test_the_mtu_of_a_port_is_more_than_the_path_mtu() -> None:
+    # The path MTU counts the payload. IPv4 20, UDP 8, BTH 12, RETH 16, ICRC 4 around 4,096 B: 4,156 B, which a port at 4,096 drops.
+    def ports(**options: object) -> dict[str, float]:
+        return {one.name: one.value for one in framing(131_072, WireConfig(**options)).figures if one.name.startswith("port MTU")}  # type: ignore[arg-type]
+
+    least, linux = "port MTU, at least (largest IP packet)", "port MTU, for this path MTU on Linux"
+    assert ports() == {least: 4156, linux: 4192}
+    assert ports(ip_version=6) == {least: 4176, linux: 4192}
+    assert ports(vlan=5) == ports()  # a tag is outside what the MTU counts
+    assert ports(operation="write_with_immediate")[least] == 4160
+    assert ports(mtu=1024) == {least: 1084, linux: 1120}
+    # TCP's MTU is that of the port; InfiniBand has no IP.
+    assert ports(transport="tcp") == ports(transport="infiniband") == {}
+    made = next(packets(bytes(4096), WireConfig(mtu=4096)))
+    assert made.value("IPv4", "total_length") == 4156
+
+
+def test_a_roce_frame_has_the_class_and_the_next_hop_of_a_routed_fabric() -> None:
+    made = next(packets(bytes(10), WireConfig()))
+    assert (made.value("IPv4", "dscp"), made.value("IPv4", "ecn")) == (26, 2)
+    assert made.value("Ethernet", "destination") == 0x00005E000101
+    assert next(packets(bytes(10), WireConfig(transport="tcp"))).value("IPv4", "dscp") == 0
+    assert changed(WireConfig(), {"transport": "tcp"}).traffic_class == 0
+    assert WireConfig(traffic_class=0).traffic_class == 0

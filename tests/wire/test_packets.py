@@ -50,8 +50,9 @@ def test_the_layout_of_a_write_by_hand() -> None:
     )
     # 14 + 20 + 8 + 12 + 16 + 256 + 4 + 4; the last one has 144 bytes and no RETH.
     assert (len(first.data), len(last.data)) == (334, 206)
-    assert first.data[:12].hex() == "027477000103" + "027477000002"
-    assert first.data[12:16].hex() == "08004500"
+    # To the leaf, which routes, from the NIC; DSCP 26 and ECN 10: 0x6a.
+    assert first.data[:12].hex() == "00005e000101" + "027477000002"
+    assert first.data[12:16].hex() == "0800456a"
     assert int.from_bytes(first.data[16:18], "big") == 334 - 14 - 4
     assert first.data[26:34].hex() == "0a0200010a030002"
     assert first.data[36:38] == (4791).to_bytes(2, "big")

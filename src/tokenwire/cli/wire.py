@@ -44,7 +44,7 @@ Transport = Annotated[
     str | None, typer.Option("--transport", metavar="NAME", help="rocev2, infiniband, tcp or uet.")
 ]
 Mtu = Annotated[
-    int | None, typer.Option("--mtu", metavar="BYTES", help="Payload a packet; for TCP the IP packet.")
+    int | None, typer.Option("--mtu", metavar="BYTES", help="Path MTU: payload of a packet; for TCP the IP packet.")
 ]
 Ip = Annotated[int | None, typer.Option("--ip", metavar="4|6", help="Version of IP.")]
 Vlan = Annotated[int | None, typer.Option("--vlan", metavar="N", help="Number of the virtual network.")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokenwire.plan.base import PlanConfig
 from tokenwire.plan.grid import Grid
-from tokenwire.plan.plan import Plan, Stage, read_plan, resolve
+from tokenwire.plan.plan import Plan, Stage, alike, read_plan, resolve
 from tokenwire.plan.training import TrainingConfig
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokenwire.model.architecture import Architecture
 
-__all__ = ["Grid", "Plan", "PlanConfig", "Stage", "TrainingConfig", "holdings", "read_plan", "resolve"]
+__all__ = ["Grid", "Plan", "PlanConfig", "Stage", "TrainingConfig", "alike", "holdings", "read_plan", "resolve"]
 
 
 def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:

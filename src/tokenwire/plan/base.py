@@ -7,7 +7,7 @@ the framework's own name and default. ``dp`` is not an option: it follows from t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tokenwire.config import Positive, Section
 from tokenwire.plan.pipelining import PipelineSchedule
@@ -31,8 +31,11 @@ class Sharding:
 class PlanConfig(Section):
     """Sizes of tensor, pipeline, context, expert, expert-tensor and virtual-pipeline parallelism.
 
-    ``etp`` None means the framework's default (Megatron: the value of ``tp``).
+    ``etp`` None means the framework's default (Megatron: the value of ``tp``). ``KEPT`` names the options that a plan of other
+    sizes keeps: number formats, buckets, padding, the router of experts; not what cuts or replicates a tensor.
     """
+
+    KEPT: ClassVar[tuple[str, ...]] = ()
 
     dialect: str = "megatron"
     tp: Positive = 1
@@ -44,6 +47,19 @@ class PlanConfig(Section):
 
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan for ``gpus`` ranks. Raises ``InputError`` for a rule that is broken."""
+        raise NotImplementedError
+
+    def kept(self) -> dict[str, Any]:
+        """Return the options that were given and that a plan of other sizes keeps."""
+        return {name: getattr(self, name) for name in self.KEPT if name in self.model_fields_set}
+
+    def gradient_dtype(self, training: TrainingConfig) -> str:
+        """Return the dtype in which gradients are reduced: ``fp32``, ``bf16`` or ``fp16``."""
+        raise NotImplementedError
+
+    @classmethod
+    def reducing_in(cls, dtype: str) -> dict[str, Any]:
+        """Return the options with which this framework reduces gradients in ``dtype``."""
         raise NotImplementedError
 
     def trained(self, arch: Architecture) -> Architecture:

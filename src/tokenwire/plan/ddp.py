@@ -5,7 +5,7 @@ Names and defaults: torch 2.13, torch/nn/parallel/distributed.py (DistributedDat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,10 @@ class DdpPlan(PlanConfig):
     elements (fp32) of the model's buffers, which rank 0 broadcasts before a forward that follows a reduction.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "bucket_cap_mb", "broadcast_buffers", "buffers", "find_unused_parameters", "no_sync", "comm_hook", "parameter_dtype"
+    )  # fmt: skip
+
     dialect: Literal["ddp"] = "ddp"
     bucket_cap_mb: float | None = Field(default=None, gt=0, le=2**20)
     broadcast_buffers: bool = True
@@ -56,6 +60,15 @@ class DdpPlan(PlanConfig):
     def sent_dtype(self) -> str:
         """Return the dtype in which gradients are sent: a compression hook may narrow it."""
         return {"none": self.dtype, "bf16_compress_hook": "bf16", "fp16_compress_hook": "fp16"}[self.comm_hook]
+
+    def gradient_dtype(self, training: TrainingConfig) -> str:
+        """Return ``sent_dtype``."""
+        return self.sent_dtype
+
+    @classmethod
+    def reducing_in(cls, dtype: str) -> dict[str, Any]:
+        """Return the compression hook that narrows gradients, none for fp32."""
+        return {"comm_hook": "none" if dtype == "fp32" else f"{dtype}_compress_hook"}
 
     def bucket_limits(self) -> tuple[int, int]:
         """Return the bytes at which the first bucket and every later one is closed."""

@@ -8,7 +8,7 @@ brought by the model (Megatron-DeepSpeed) and is not said here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,10 @@ GPUS_A_NODE = 8
 
 class DeepspeedPlan(PlanConfig):
     """Options of DeepSpeed that change what is sent. Bucket sizes and thresholds count elements, as there."""
+
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "reduce_bucket_size", "allgather_bucket_size", "reduce_scatter", "communication_data_type", "gradient_clipping"
+    )  # fmt: skip
 
     dialect: Literal["deepspeed"] = "deepspeed"
     zero_stage: Literal[0, 1, 2, 3] = 0
@@ -68,6 +72,15 @@ class DeepspeedPlan(PlanConfig):
     def sent_dtype(self, training: TrainingConfig) -> str:
         """Return the dtype in which gradients are sent (``communication_data_type``, else that of parameters)."""
         return self.communication_data_type or self.dtype(training)
+
+    def gradient_dtype(self, training: TrainingConfig) -> str:
+        """Return ``sent_dtype``."""
+        return self.sent_dtype(training)
+
+    @classmethod
+    def reducing_in(cls, dtype: str) -> dict[str, Any]:
+        """Return ``communication_data_type``."""
+        return {"communication_data_type": dtype}
 
     def as_json(self, training: TrainingConfig, micro_batches: int) -> dict[str, Any]:
         """Return DeepSpeed's own configuration of this section."""

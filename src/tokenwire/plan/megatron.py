@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -47,6 +47,18 @@ CpCommType = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 
 class MegatronPlan(PlanConfig):
     """Options of Megatron-Core that change what is sent, and the sizes of its parallelisms."""
+
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "make_vocab_size_divisible_by", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "overlap_grad_reduce",
+        "ddp_bucket_size", "pad_buckets_for_high_nccl_busbw", "grad_reduce_in_fp32", "average_in_collective",
+        "reduce_scatter_with_fp32_accumulation", "clip_grad", "log_num_zeros_in_grad", "calculate_per_token_loss", "fp8_recipe",
+        "fp8_dot_product_attention", "fp8_multi_head_attention", "fp8_output_proj", "fp4", "moe_token_dispatcher_type",
+        "moe_flex_dispatcher_backend", "moe_grouped_gemm", "moe_router_load_balancing_type", "moe_aux_loss_coeff",
+        "moe_z_loss_coeff", "moe_router_dtype", "moe_router_enable_expert_bias", "moe_router_num_groups",
+        "moe_router_group_topk", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
+        "mtp_num_layers", "mtp_use_repeated_layer", "lora_dim", "lora_target_modules", "create_attention_mask_in_dataloader",
+        "check_for_nan_in_loss_and_grad",
+    )  # fmt: skip
 
     dialect: Literal["megatron"] = "megatron"
 
@@ -183,6 +195,15 @@ class MegatronPlan(PlanConfig):
         """Return the adapters that are trained, None where the model itself is."""
         return None if self.lora_dim is None else Adapters(self.lora_dim, self.lora_target_modules)
 
+    def gradient_dtype(self, training: TrainingConfig) -> str:
+        """Return the dtype of the gradient buffer, which is what is reduced."""
+        return "fp32" if self.grad_reduce_in_fp32 or training.precision == "fp32" else "bf16"
+
+    @classmethod
+    def reducing_in(cls, dtype: str) -> dict[str, Any]:
+        """Return ``grad_reduce_in_fp32``: Megatron knows that, or the type of parameters."""
+        return {"grad_reduce_in_fp32": dtype == "fp32"}
+
     def trained(self, arch: Architecture) -> Architecture:
         """Return the model as the plan trains it."""
         modules, adapters = self.mtp_modules, self.adapters
@@ -221,7 +242,7 @@ class MegatronPlan(PlanConfig):
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return the distributed optimizer's cut of the optimizer state, over one of its instances; of all of it with Megatron-FSDP."""
-        size = 4 if self.grad_reduce_in_fp32 else ITEM_BYTES["fp32" if plan.training.precision == "fp32" else "bf16"]
+        size = ITEM_BYTES[self.gradient_dtype(plan.training)]
         if not self.use_distributed_optimizer:
             return Sharding(gradient_bytes=size)
         ranks = plan.edp if expert else plan.dp * plan.cp

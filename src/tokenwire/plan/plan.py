@@ -188,6 +188,23 @@ def read_plan(values: Mapping[str, Any]) -> PlanConfig:
     return read_section(section, {**values, "dialect": dialect}, where="[plan]")
 
 
+def alike(section: Mapping[str, Any], config: PlanConfig, training: TrainingConfig) -> PlanConfig:
+    """Return the plan of ``section`` with what ``config`` has whatever its sizes: of another framework the precision of gradients.
+
+    >>> from tokenwire.plan import TrainingConfig
+    >>> own = read_plan({"dialect": "megatron", "tp": 2, "grad_reduce_in_fp32": True})
+    >>> alike({"dialect": "megatron"}, own, TrainingConfig()).grad_reduce_in_fp32
+    True
+    >>> own = read_plan({"dialect": "megatron"})
+    >>> alike({"dialect": "torchtitan"}, own, TrainingConfig()).mixed_precision_reduce
+    'bfloat16'
+    """
+    bare = read_plan(section)
+    same = bare.dialect == config.dialect
+    kept = config.kept() if same else bare.reducing_in(config.gradient_dtype(training))
+    return read_plan({**kept, **section})
+
+
 def resolve(config: PlanConfig, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
     """Return the checked plan of ``config`` for a model on ``gpus`` ranks.
 

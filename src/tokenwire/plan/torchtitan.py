@@ -8,7 +8,7 @@ micro_batch`` is torchtitan's ``local_batch_size``, with a pipeline its ``pipeli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -71,6 +71,11 @@ class TorchtitanPlan(PlanConfig):
     torch's function of that name for the tensor-parallel group, without which ``enable_async_tensor_parallel`` changes nothing:
     torchtitan v0.2.2 does not call it, later versions do (pytorch/torchtitan #3869, #4045).
     """
+
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "mixed_precision_param", "mixed_precision_reduce", "fsdp_reshard_after_forward", "fsdp_wrap", "set_requires_gradient_sync",
+        "max_norm", "expert_parallel_comm_backend", "load_balance_coeff", "log_freq",
+    )  # fmt: skip
 
     dialect: Literal["torchtitan"] = "torchtitan"
 
@@ -138,6 +143,15 @@ class TorchtitanPlan(PlanConfig):
     def reduce_dtype(self) -> str:
         """Return the dtype in which FSDP reduces gradients."""
         return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[self.mixed_precision_reduce]
+
+    def gradient_dtype(self, training: TrainingConfig) -> str:
+        """Return ``reduce_dtype``."""
+        return self.reduce_dtype()
+
+    @classmethod
+    def reducing_in(cls, dtype: str) -> dict[str, Any]:
+        """Return ``mixed_precision_reduce``."""
+        return {"mixed_precision_reduce": {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[dtype]}
 
     def stages_per_rank(self, layers: int) -> int:
         """Return the virtual stages of a pipeline rank (torchtitan/distributed/pipeline_parallel.py, pipeline_llm)."""

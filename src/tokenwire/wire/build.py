@@ -8,7 +8,7 @@ from dataclasses import replace
 from tokenwire.fabric.fivetuple import udp_source_port
 from tokenwire.wire import checksums, headers
 from tokenwire.wire.config import WireConfig
-from tokenwire.wire.connection import Connection, ipv4, ipv6, lid, mac
+from tokenwire.wire.connection import NEXT_HOP, Connection, ipv4, ipv6, lid, mac
 from tokenwire.wire.headers import Header
 from tokenwire.wire.packet import PAD, PAYLOAD, Packet, Place, assemble
 from tokenwire.wire.transports import rdma, rocev2, uet
@@ -38,7 +38,7 @@ def over_ethernet(
 
 
 def _ethernet(config: WireConfig, connection: Connection) -> list[Part]:
-    addresses = {"destination": mac(connection.destination), "source": mac(connection.source)}
+    addresses = {"destination": NEXT_HOP, "source": mac(connection.source)}
     inner = _TYPES[config.ip_version]
     if config.vlan is None:
         return [(headers.ETHERNET, headers.ETHERNET.pack({**addresses, "type": inner}))]

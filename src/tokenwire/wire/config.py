@@ -15,7 +15,8 @@ class WireConfig(Section):
     """How messages become packets.
 
     ``mtu`` is in bytes: of the payload for RoCEv2, InfiniBand (the path MTU) and Ultra Ethernet, of the IP packet for
-    TCP; where it is not given, the transport's usual one. ``operation`` is the RDMA operation that carries a message.
+    TCP; where it is not given, the transport's default. ``traffic_class`` is the byte of DSCP (6 bits) and ECN (2 bits), for
+    RoCEv2 DSCP 26 with ECN 10 (capable) where it is not given. ``operation`` is the RDMA operation that carries a message.
 
     >>> WireConfig().mtu, WireConfig(transport="tcp").mtu, WireConfig(mtu=1024).mtu
     (4096, 1500, 1024)
@@ -32,13 +33,14 @@ class WireConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_mtu(cls, values: Any) -> Any:
+    def _defaults(cls, values: Any) -> Any:
         from tokenwire.wire.transports import TRANSPORTS
 
-        if isinstance(values, dict) and values.get("mtu") is None:
-            found = TRANSPORTS.get(str(values.get("transport", "rocev2")))
-            return {**values, "mtu": found.usual_mtu if found else 4096}
-        return values
+        found = TRANSPORTS.get(str(values.get("transport", "rocev2"))) if isinstance(values, dict) else None
+        if found is None:
+            return values
+        defaults = {"mtu": found.usual_mtu, "traffic_class": found.usual_traffic_class}
+        return {**values, **{key: value for key, value in defaults.items() if values.get(key) is None}}
 
     @field_validator("transport")
     @classmethod
@@ -60,7 +62,7 @@ class WireConfig(Section):
 
 
 def changed(config: WireConfig, given: Mapping[str, Any]) -> WireConfig:
-    """Return ``config`` with what is given (None: as it was); another transport comes with its own usual MTU.
+    """Return ``config`` with what is given (None: as it was); another transport comes with its own default MTU and traffic class.
 
     Raises ``InputError`` that names the key, the rule and the nearest value that works.
 
@@ -70,5 +72,5 @@ def changed(config: WireConfig, given: Mapping[str, Any]) -> WireConfig:
     asked = {key: value for key, value in given.items() if value is not None}
     before = config.model_dump()
     if asked.get("transport", config.transport) != config.transport:
-        del before["mtu"]
+        del before["mtu"], before["traffic_class"]
     return read_section(WireConfig, {**before, **asked}, where="[wire]")

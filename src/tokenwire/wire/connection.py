@@ -63,6 +63,10 @@ def mac(nic: Nic) -> int:
     return 0x02_7477_000000 | nic[0] << 8 | nic[1]
 
 
+NEXT_HOP = 0x00_005E_0001_01
+"""The MAC address that frames are sent to: the leaf switch, which routes, by the address of a virtual router (RFC 9568, 7.3)."""
+
+
 def ipv4(nic: Nic) -> int:
     """Return a NIC's IPv4 address, 10.NIC.node: the one that switches hash.
 

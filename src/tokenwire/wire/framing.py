@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokenwire.errors import InputError
 from tokenwire.figures import Figure
 from tokenwire.wire.config import WireConfig
-from tokenwire.wire.transports.transport import bytes_of, transport_of
+from tokenwire.wire.transports.transport import Transport, bytes_of, transport_of
 
 MAX_MESSAGE = 2**50
 """Bytes of the largest message that is framed."""
@@ -148,19 +148,34 @@ def framing(message_bytes: int, config: WireConfig) -> Framing:
     at_least = transport.empty_packets
     figures = (
         Figure("packets", P, "packets", f"max({at_least}, ceil(S/M))", f"max({at_least}, ceil({S:,}/{M:,}))", source),
-        Figure("headers a packet", H, "B", "sum of layers on every packet", every, source),
-        Figure("headers once a message", F + L, "B", "sum of layers on the first or last packet", once, source),
+        Figure("headers per packet", H, "B", "sum of layers on every packet", every, source),
+        Figure("headers once per message", F + L, "B", "sum of layers on the first or last packet", once, source),
         Figure("padding", pad, "B", f"to multiples of {transport.align} B, frames of at least {transport.minimum_frame} B", "", source),
         Figure(
             "bytes on the wire", wire, "B", "S + P·H + F + pad", f"{S:,} + {P:,}·{H} + {(F + L) * started} + {pad}", source
         ),
         *_answers(row, transport.answer_every, P, source),
+        *_port_mtu(transport, config),
         Figure("efficiency", S / wire if wire else 0.0, "%", "S / wire", f"{S:,} / {wire:,}", source),
     )  # fmt: skip
     return Framing(
         config.transport, config.mtu, S, M, P, S, header_bytes, int(row["frame_bytes"]), wire,
         int(row["answer_packets"]), int(row["answer_bytes"]), figures,
     )  # fmt: skip
+
+
+def _port_mtu(transport: Transport, config: WireConfig) -> tuple[Figure, ...]:
+    """Return the MTU that ports need where the transport's own counts the payload only."""
+    size, layers = transport.largest_ip_packet(config)
+    if not size or size == config.mtu:
+        return ()
+    parts = " + ".join([f"{transport.payload(config):,} payload", *(f"{layer.size} {layer.name}" for layer in layers)])
+    least = Figure("port MTU, at least (largest IP packet)", size, "B", "M + headers from IP to the end", parts, transport.source)
+    if not transport.port_reserve:
+        return (least,)
+    linux = Figure("port MTU, for this path MTU on Linux", config.mtu + transport.port_reserve, "B", "M + GRH + UDP + BTH + XRC + atomic + ICRC",
+                   f"{config.mtu:,} + {transport.port_reserve}", "Linux, include/rdma/ib_addr.h, iboe_get_mtu")  # fmt: skip
+    return least, linux
 
 
 def _answers(row: Any, every: int, P: int, source: str) -> tuple[Figure, ...]:

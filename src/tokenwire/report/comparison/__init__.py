@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["COMPARISONS", "Comparison", "check_ending", "check_name", "compare", "picture", "write_plot"]
 
 COMPARISONS: dict[str, str] = {
-    "tokenizers": "bytes on the wire per word, by tokenizer and method",
-    "width": "bytes on the wire per token, by hidden size and method",
+    "tokenizers": "bytes sent per word, by tokenizer and method",
+    "width": "bytes sent per token, by hidden size and method",
     "parallelism": "bytes of a step by method, on a fixed number of GPUs",
 }
 """What can be compared. Each is the module of that name with a function ``compare_NAME(journey, gpus)``."""

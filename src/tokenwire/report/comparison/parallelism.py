@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tokenwire.errors import InputError
 from tokenwire.figures import Figure
 from tokenwire.needs import by_medium, messages
-from tokenwire.plan import read_plan, resolve
+from tokenwire.plan import alike, resolve
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.comparison import Comparison
 from tokenwire.units import format_bytes
@@ -88,23 +88,24 @@ def compare_parallelism(journey: Journey, gpus: int) -> Comparison:
     rows.append(_row(journey, "this journey's plan", journey.plan))
     world = journey.config.cluster.world
     arch = journey.model().architecture
+    gradients = journey.config.plan.gradient_dtype(journey.config.training)
     tokens = journey.config.training.global_batch * journey.config.training.sequence_length
     return Comparison(
         "parallelism",
-        f"bytes of one step by method: {arch.name} on {world:,} GPUs, {tokens:,} tokens a step",
+        f"bytes per step by method: {arch.name} on {world:,} GPUs, {tokens:,} tokens per step",
         pl.DataFrame([_facts(row, world, tokens) for row in rows], infer_schema_length=None),
         (
             ("method", "method"), ("sizes", "tp·pp·dp"), ("nvlink_bytes_per_gpu", "NVLink/GPU"),
-            ("network_bytes_per_gpu", "network/GPU"), ("network_bytes_per_token", "a token"),
+            ("network_bytes_per_gpu", "network/GPU"), ("network_bytes_per_token", "per token"),
             ("largest_message", "message"),
         ),
         {"method": "", "sizes": "", "nvlink_bytes_per_gpu": "B", "network_bytes_per_gpu": "B", "network_bytes_per_token": "B",
          "largest_message": "B"},
         ("network_bytes_per_gpu",),
         tuple(_formulas(rows, world)),
-        tuple(_notes(rows)),
+        (f"every method reduces gradients in {gradients.upper()}, as this journey's plan does", *_notes(rows)),
         Chart(
-            f"Bytes of one step, {arch.name} on {world:,} GPUs", "bars", "method (tp·pp·dp)", "bytes a GPU sends a step",
+            f"Bytes of one step, {arch.name} on {world:,} GPUs", "bars", "method (tp·pp·dp)", "bytes sent per GPU per step",
             tuple(f"{row.name} ({_sizes(row.plan)})" for row in rows),
             (
                 Series("over NVLink", tuple(row.nvlink / world if row.plan else None for row in rows)),
@@ -136,7 +137,7 @@ def largest_plan(journey: Journey, way: Way) -> Plan:
 
 def _plan(journey: Journey, section: Section) -> Plan:
     config = journey.config
-    return resolve(read_plan(section), config.training, journey.model().architecture, config.cluster.world)
+    return resolve(alike(section, config.plan, config.training), config.training, journey.model().architecture, config.cluster.world)
 
 
 def _largest(journey: Journey, section: Section, axis: str, most: int) -> int:
@@ -197,7 +198,7 @@ def _formulas(rows: list[_Row], world: int) -> Iterator[Figure]:
             parts = " + ".join(f"{op} on {group} {format_bytes(size / world)}" for op, group, size in row.network_parts[:3])
             rest = len(row.network_parts) - 3
             yield Figure(
-                f"{row.name} ({_sizes(row.plan)}): a GPU sends over the network", row.network / world, "B",
+                f"{row.name} ({_sizes(row.plan)}): sent per GPU over the network", row.network / world, "B",
                 "", parts + (f" + {rest} more" if rest > 0 else ""), "tokenwire.flows",
             )  # fmt: skip
 
@@ -208,7 +209,7 @@ def _notes(rows: list[_Row]) -> Iterator[str]:
             yield f"{row.name}: {row.reason}"
         else:
             yield from (f"{row.name}: {note}" for note in row.plan.notes)
-    yield "network: bytes that leave a node, each GPU and step, and for each token; message: the largest from GPU to GPU"
+    yield "network: bytes that leave a node, per GPU and step, and per token; message: the largest from GPU to GPU"
     there = [row for row in rows if row.plan]
     if there:
         best, worst = min(there, key=lambda row: row.network), max(there, key=lambda row: row.network)

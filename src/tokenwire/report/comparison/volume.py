@@ -1,4 +1,4 @@
-"""What a step puts on the wire: bytes sent by all GPUs together, payload and headers, and per token of the batch."""
+"""What a step sends: bytes by all GPUs together, per token of the batch, and what they would be with the headers of the network."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from tokenwire.wire import WireConfig
 
 
+SENT = "W counts tensors, without headers: inside a node they go over NVLink, which has none of RoCE"
+"""What the comparisons of tokenizers and widths count."""
+
+
 @dataclass(frozen=True)
 class Volume:
-    """A step's bytes. ``gpus`` and ``tokens`` (of the global batch) are what it is shared among; ``plan`` how."""
+    """A step's bytes. ``gpus`` and ``tokens`` (of the global batch) are what it is shared among; ``plan`` how.
+
+    ``sent_bytes`` are of tensors; ``wire_bytes`` what they are with the framing of the network, if all of them crossed it.
+    """
 
     gpus: int
     tokens: int
@@ -30,8 +37,8 @@ class Volume:
 
     @property
     def per_token(self) -> float:
-        """Return the bytes on the wire for each token trained, all GPUs together."""
-        return self.wire_bytes / self.tokens
+        """Return the bytes sent for each token trained, all GPUs together; inside a node they get no headers of the network."""
+        return self.sent_bytes / self.tokens
 
 
 def volume(arch: Architecture, plan: Plan, wire: WireConfig) -> Volume:

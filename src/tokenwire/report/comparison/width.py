@@ -18,8 +18,8 @@ from tokenwire.model import flops_per_token, parameters
 from tokenwire.model.architecture import Architecture, Attention, FeedForward
 from tokenwire.report.comparison.chart import Chart, Series
 from tokenwire.report.comparison.comparison import Comparison
-from tokenwire.report.comparison.methods import METHODS, plan_of
-from tokenwire.report.comparison.volume import Volume, volume
+from tokenwire.report.comparison.methods import METHODS, explained, plan_of
+from tokenwire.report.comparison.volume import SENT, Volume, volume
 from tokenwire.units import format_bytes
 
 if TYPE_CHECKING:
@@ -65,19 +65,19 @@ def widened(arch: Architecture, h: int) -> Architecture:
 
 
 def compare_width(journey: Journey, gpus: int) -> Comparison:
-    """Return bytes on the wire per token for each width and method, over ``gpus`` GPUs (the most up to it that work)."""
+    """Return bytes sent per token for each width and method, over ``gpus`` GPUs (the most up to it that work)."""
     import polars as pl
 
     training, wire = journey.config.training, journey.config.wire
     base = journey.model().architecture
     models = [widened(base, h) for h in WIDTHS]
     volumes = [
-        {name: volume(arch, plan_of(method, arch, training, gpus), wire) for name, method in METHODS.items()} for arch in models
+        {name: volume(arch, plan_of(method, arch, training, gpus, journey.config.plan), wire) for name, method in METHODS.items()} for arch in models
     ]
     rows = [_row(arch, of, training.sequence_length) for arch, of in zip(models, volumes, strict=True)]
     return Comparison(
         "width",
-        f"bytes on the wire for each token by width: {base.family}, V = {base.vocabulary_size:,}, one method over up to {gpus} GPUs",
+        f"bytes sent per token by width: {base.family}, V = {base.vocabulary_size:,}, one method over up to {gpus} GPUs",
         pl.DataFrame(rows),
         (
             ("hidden_size", "hidden"), ("layers", "layers"), ("parameters", "parameters"),
@@ -86,9 +86,9 @@ def compare_width(journey: Journey, gpus: int) -> Comparison:
         {"hidden_size": "1", "layers": "1", "parameters": "short", **{f"{name}_bytes_per_token": "B" for name in METHODS}},
         (),
         tuple(_formulas(models, volumes)),
-        tuple(_notes(rows)),
+        (f"W: bytes that all GPUs send in a step; B·s: tokens per step. {SENT}", *_notes(rows)),
         Chart(
-            f"Bytes on the wire per token by width, {base.family}", "lines", "hidden size", "bytes a token, all GPUs together",
+            f"Bytes sent per token by width, {base.family}", "lines", "hidden size", "bytes per token, all GPUs together",
             tuple(f"{h:,}" for h in WIDTHS),
             tuple(
                 Series(method.title, tuple(of[name].per_token for of in volumes)) for name, method in METHODS.items()
@@ -118,9 +118,9 @@ def _formulas(models: list[Architecture], volumes: list[dict[str, Volume]]) -> l
         training = of[name].plan.training
         out.append(
             Figure(
-                f"{method.title}, h = {arch.hidden_size:,}: bytes a token", of[name].per_token, "B", "W / (B·s)",
-                f"{format_bytes(of[name].wire_bytes)}/({training.global_batch:,}·{training.sequence_length:,})",
-                "tokenwire.step, tokenwire.wire", method.says,
+                f"{method.title}, h = {arch.hidden_size:,}: bytes per token", of[name].per_token, "B", "W / (B·s)",
+                f"{format_bytes(of[name].sent_bytes)}/({training.global_batch:,}·{training.sequence_length:,})",
+                "tokenwire.step", explained(method, of[name].plan),
             )
         )  # fmt: skip
     return out

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenwire.report.terminal import bar, table
 from tokenwire.units import format_bytes, format_count, format_rate, format_seconds
+from tokenwire.wire.transports import TRANSPORTS
 
 if TYPE_CHECKING:
     from tokenwire.figures import Figure
@@ -60,7 +61,7 @@ def framing_picture(framing: Framing) -> Iterator[Any]:
             share = 100 * size / framing.wire_bytes if framing.wire_bytes else 0.0
             rows.append((name, f"{size:,}", f"{share:.3f}"))
     rows.append(("on the wire", f"{framing.wire_bytes:,}", "100" if framing.wire_bytes else "0"))
-    title = f"{framing.message_bytes:,} B by {framing.transport}, MTU {framing.mtu:,} B: {framing.packets:,} packets"
+    title = f"{framing.message_bytes:,} B by {framing.transport}, {TRANSPORTS[framing.transport].mtu_name} {framing.mtu:,} B: {framing.packets:,} packets"
     yield table(rows, ["layer", "bytes", "%"], right=["bytes", "%"], title=title)
     yield figures_table(framing.figures)
 

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 UDP_PORT = 4791
 """Destination port of RoCEv2 (IANA)."""
 
+LINUX_RESERVES = 96
+"""Bytes that Linux takes off a port's MTU before it looks for the path MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
+
+Source: Linux, include/rdma/ib_addr.h (iboe_get_mtu) and ib_pack.h.
+"""
+TRAFFIC_CLASS = 26 << 2 | 2
+"""DSCP 26 and ECN 10 (ECT(0), switches may mark): the lossless class of RoCE as NVIDIA's switches and NICs are set up.
+
+Source: NVIDIA, Cumulus Linux, RoCE (DSCP 26 in traffic class 3; congestion notifications in DSCP 48).
+"""
+
 
 def before(config: WireConfig) -> tuple[Layer, ...]:
     """Return the layers before the payload."""
@@ -54,7 +65,7 @@ ROCEV2 = register(
     Transport(
         name="rocev2", title="RoCEv2", usual_mtu=4096, mtus=rdma.PATH_MTUS, before=before, after=after,
         payload=lambda config: config.mtu, packet=packet, align=4, minimum_frame=ethernet.MINIMUM_FRAME,
-        answer=answer,
+        answer=answer, port_reserve=LINUX_RESERVES, usual_traffic_class=TRAFFIC_CLASS,
         source="InfiniBand Architecture Specification, volume 1, annex A17 (RoCEv2)",
     )
 )  # fmt: skip

@@ -51,7 +51,7 @@ def packet(config: WireConfig, connection: Connection, place: Place, payload: by
 TCP = register(
     Transport(
         name="tcp", title="TCP", usual_mtu=1500, mtus=range(576, 65_536), before=before, after=after, payload=payload,
-        packet=packet, minimum_frame=ethernet.MINIMUM_FRAME, empty_packets=0, mtu_is="bytes of the IP packet",
+        packet=packet, minimum_frame=ethernet.MINIMUM_FRAME, empty_packets=0, mtu_is="bytes of the IP packet", mtu_name="MTU",
         answer=answer, answer_every=2, source="RFC 9293, RFC 7323; acknowledgements RFC 5681, section 4.2",
     )
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenwire.errors import InputError
-from tokenwire.wire.headers import Header
+from tokenwire.wire.headers import FCS, IPV4, IPV6, Header
 
 if TYPE_CHECKING:
     from tokenwire.wire.config import WireConfig
@@ -48,7 +48,8 @@ class Transport:
     ``before`` and ``after`` return the layers around the payload, in the order of the wire. ``payload`` returns the
     payload bytes of a full packet. The payload is padded to a multiple of ``align``, the frame to ``minimum_frame``. A
     message without bytes takes ``empty_packets`` packets. ``packet`` makes one packet. ``answer`` returns the layers of an
-    acknowledgement (none: not modelled), of which there is one for every ``answer_every`` packets of a message, begun
+    acknowledgement (none: not modelled), ``port_reserve`` the bytes above the MTU that hosts ask of a port's (0: just what
+    packets need), ``usual_traffic_class`` the default of DSCP and ECN. Of acknowledgements there is one for every ``answer_every`` packets of a message, begun
     ones counted whole; 0: one a message.
     """
 
@@ -64,6 +65,9 @@ class Transport:
     minimum_frame: int = 0
     empty_packets: int = 1
     mtu_is: str = "bytes of payload a packet"
+    mtu_name: str = "path MTU"
+    port_reserve: int = 0
+    usual_traffic_class: int = 0
     source: str = ""
     answer: Callable[[WireConfig], tuple[Layer, ...]] = lambda config: ()
     answer_every: int = 0
@@ -83,6 +87,18 @@ class Transport:
     def layers(self, config: WireConfig) -> tuple[Layer, ...]:
         """Return all layers, without the payload."""
         return (*self.before(config), *self.after(config))
+
+    def largest_ip_packet(self, config: WireConfig) -> tuple[int, tuple[Layer, ...]]:
+        """Return the bytes of the largest IP packet, of a message that fills one packet, and its layers; 0 where there is no IP.
+
+        The MTU of a port counts this. It is the transport's own MTU for TCP; that of RDMA (the path MTU) counts the payload.
+        """
+        before = self.before(config)
+        at = next((k for k, layer in enumerate(before) if layer.header in (IPV4, IPV6)), None)
+        if at is None:
+            return 0, ()
+        layers = (*before[at:], *(layer for layer in self.after(config) if layer.inside and layer.header is not FCS))
+        return self.payload(config) + sum(layer.size for layer in layers), layers
 
 
 TRANSPORTS: dict[str, Transport] = {}
