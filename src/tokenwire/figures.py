@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,5 +40,5 @@ class Figure:
         return " = ".join(part for part in (self.formula, self.values, self.text) if part)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
+        """Return the fields for JSON; a value without limit is None."""
+        return {**asdict(self), "value": self.value if math.isfinite(self.value) else None}

@@ -207,6 +207,8 @@ def format_quantity(value: float, unit: str) -> str:
     >>> format_quantity(50e9, "B/s"), format_quantity(0.25, "%"), format_quantity(3, "packets"), format_quantity(1, "packets")
     ('400 Gb/s', '25 %', '3 packets', '1 packet')
     """
+    if value == math.inf:
+        return "unlimited"
     if unit == "B":
         return format_bytes(value)
     if unit == "B/s":

@@ -14,7 +14,7 @@ from tokenwire.journey import Journey
 from tokenwire.needs import Timed, largest, plans_of, timed_requirements
 from tokenwire.needs.storage import storage_figures
 from tokenwire.needs.timed import ENDLESS, SLOWEST, least
-from tokenwire.report.rooms.needs_by_time import figures
+from tokenwire.report.rooms.needs_by_time import beside, figures
 
 # 80 billion parameters, ZeRO-3 on 16 nodes of 8 A100 (deepspeedai/DeepSpeed #2928; docs/cases.md, case 1)
 ZERO3 = (
@@ -75,7 +75,7 @@ def test_one_node_needs_no_network() -> None:
     assert plan.least_rate(0.01) is None
     figures = {figure.name: figure for figure in timed_requirements(plan, 10**9, 0.1)}
     assert figures["NIC for 10 % of the step, by the time line"].value == 0
-    assert "longest burst of a NIC" not in figures
+    assert not any(name.startswith("longest burst") for name in figures)
 
 
 def test_a_checkpoint_by_hand() -> None:
@@ -93,7 +93,7 @@ def test_an_exchange_needs_a_buffer() -> None:
     figures = {figure.name: figure for figure in timed_requirements(moe, 47 * 10**9, 0.1)}
     # 4 of the 8 ranks are on the other node: 4 send to one NIC, each 1/8 of 4096 tokens · 2 experts · 4096 · 2 B
     assert figures["buffer for the worst incast"].value == pytest.approx(3 * 4096 * 2 * 4096 * 2 / 8)
-    assert figures["queue pairs of a NIC"].value >= 4
+    assert figures["queue pairs of a NIC, at least"].value >= 4
 
 
 def test_a_cluster_grows_until_there_is_no_work_left() -> None:
@@ -158,3 +158,22 @@ def test_a_time_between_checkpoints_that_cannot_be(every: str) -> None:
     # 1e-300 s would need 1e308 B/s and more, which no figure can say.
     with pytest.raises(InputError):
         figures(Journey.read(None), 0.1, every)
+
+
+def test_the_network_costs_the_same_in_every_question() -> None:
+    # Bytes and latency: against a step in which what leaves a node takes no time, in `needs`, `--largest`, `--against` and `--plans` alike.
+    journey = Journey.read(None, TWO)
+    plan = timed(*TWO)
+    found = {figure.name: figure for figure in timed_requirements(plan, 10**9, 0.1)}
+    share = found["share of the step that the network costs"].value
+    assert share > plan.share("nic_rate", plan.facts.nic_rate, ENDLESS)
+    sizes = largest(journey.model().architecture, journey.plan(), journey.config.cluster.facts, 0.999)
+    assert share == sizes[0].share == beside(journey, journey)[0]["network_share"]
+
+
+def test_a_burst_lasts_as_long_as_its_bytes_at_line_rate() -> None:
+    # The tied embedding of the built-in walk is half of 1,008 rows of 256 fp32: 516 kB, at 400 Gb/s 10.3 us; its call takes longer.
+    found = {figure.name: figure for figure in figures(Journey.read(None), 0.1)}
+    burst = found["longest burst of a NIC at line rate"]
+    assert burst.value == pytest.approx(1008 / 2 * 256 * 4 / 50e9, rel=0.01)
+    assert "38" in burst.because

@@ -158,3 +158,11 @@ def test_a_verse_without_end_is_shown_in_part(tmp_path):
     told = run(["walk", "--text", "t.txt", "--scene", "verse,words,tokens"], folder=tmp_path)
     assert told.returncode == 0, told.stderr
     assert len(told.stdout) < 10_000
+
+
+def test_settings_hold_for_the_scales_too():
+    # GPT-2 at its own scale has 8 replicas: what is set holds for it as for the walk, and is never passed over.
+    shown = run(["walk", "--scene", "plan", "--scale", "gpt2", "--set", "plan.tp=4", "--set", "plan.pp=1", "--json"])
+    assert shown.returncode == 0, shown.stderr
+    plans = json.loads(shown.stdout)["scenes"]["plan"]["journeys"]
+    assert [(one["tp"], one["pp"]) for one in plans] == [(4, 1), (4, 1)]

@@ -46,7 +46,7 @@ def walk(
     names = chosen(scene)
     stroll = Walk(
         Journey.read(journey, overrides),
-        tuple((name, journey_at(name)) for name in scale or []),
+        tuple((name, journey_at(name, overrides)) for name in scale or []),
         verse=verse,
         token=token,
     )

@@ -6,10 +6,13 @@ sends at rate R, x the share of the step in which nothing but communication happ
 Nothing overlaps:     the step takes t + c, of which c is exposed:      c/(t+c) = x  ->  R = B(1-x)/(x·t)
 Everything overlaps:  the step takes max(t, c), of which c-t is exposed: (c-t)/c = x  ->  R = B(1-x)/t
 
-What a real step needs lies between the two; where, the order of its operations decides.
+These are bounds where t is the time that the step computes: with the t of an assumed MFU they hold at that MFU only. A step that the
+time line makes longer needs less than either, and collective operations below their links' rate need more.
 """
 
 from __future__ import annotations
+
+import math
 
 from tokenwire.figures import Figure
 from tokenwire.units import format_bytes, format_quantity, format_seconds
@@ -46,7 +49,7 @@ def bandwidth_figures(B: float, t: float, x: float, *, has: float) -> list[Figur
     return [
         Figure(
             f"bandwidth a NIC needs for {share} exposed, if {how}", rate, "B/s", formula, values, _SOURCE,
-            _against(rate, has),
+            f"{_against(rate, has)}; a bound if the step computes for {time}",
         )
         for how, rate, formula, values in bounds
     ]  # fmt: skip
@@ -78,7 +81,9 @@ def tolerated_oversubscription(nic_bytes: int, nics: int, up_bytes: int) -> floa
     uplinks. At r : 1 the uplinks take r · up_bytes/(nics·R) seconds and the NIC takes nic_bytes/R; more than ``nics`` : 1
     is less than one uplink of the NICs' rate, so that is the most.
 
+    Without bytes upwards there is no limit.
+
     >>> tolerated_oversubscription(100, 32, 1600), tolerated_oversubscription(100, 32, 0)
-    (2.0, 32.0)
+    (2.0, inf)
     """
-    return min(float(nics), nic_bytes * nics / up_bytes) if up_bytes else float(nics)
+    return min(float(nics), nic_bytes * nics / up_bytes) if up_bytes else math.inf

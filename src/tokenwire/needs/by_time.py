@@ -31,12 +31,13 @@ def timed_requirements(timed: Timed, parameters: int, x: float, every: float = E
 
 
 def _step_figures(timed: Timed) -> Iterator[Figure]:
-    step, ideal = timed.step(), timed.step(nic_rate=ENDLESS)
-    now, best = step.step_seconds, ideal.step_seconds
+    step, now = timed.step(), timed.step().step_seconds
+    best, fast = timed.alone().step_seconds, timed.step(nic_rate=ENDLESS).step_seconds
     yield Figure("a step by the time line", now, "s", "T(R)", "", "tokenwire.timeline", "; ".join(step.notes[:2]))
     yield Figure(
-        "share of the step that the network costs", 1 - best / now, "%", "1 - T(∞)/T(R)",
-        f"1 - {format_seconds(best)}/{format_seconds(now)}", _SOURCE, f"NICs of {format_rate(timed.facts.nic_rate)}",
+        "share of the step that the network costs", timed.costs(), "%", "1 - T₀/T(R)",
+        f"1 - {format_seconds(best)}/{format_seconds(now)}", _SOURCE,
+        f"T₀: what leaves a node takes no time; endless NICs alone, with the same latency, would save {max(0.0, 1 - fast / now):.2%} of the step",
     )  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def _rate_figures(timed: Timed, x: float) -> Iterator[Figure]:
         yield Figure(name, 0, "B/s", "least R with 1 - T(∞)/T(R) ≤ x", "", _SOURCE, "no call that anything waits for leaves a node")
     else:
         yield Figure(name, rate, "B/s", "least R with 1 - T(∞)/T(R) ≤ x", f"T(∞) = {format_seconds(timed.step(nic_rate=ENDLESS).step_seconds)}",
-                     _SOURCE, f"{sensitivity(timed, rate)}{_demanded(timed, rate)}")  # fmt: skip
+                     _SOURCE, f"{sensitivity(timed, rate)}{_demanded(timed, rate)}; the time line computes for "
+                     f"{format_seconds(timed.step().compute_seconds)}: bounds for another time of computing do not hold")  # fmt: skip
         nics, gpus = facts.nics_per_node, facts.gpus_per_node
         yield Figure(f"the same a GPU, for {share}", rate * nics / gpus, "B/s", "R · NICs / GPUs of a node",
                      f"{format_rate(rate)}·{nics}/{gpus}", _SOURCE)  # fmt: skip
@@ -89,12 +91,16 @@ def _wire_figures(timed: Timed) -> Iterator[Figure]:
     if not busiest.bytes:
         return
     said = busiest.facts()
-    yield Figure("longest burst of a NIC", said["longest_burst_seconds"], "s", "max over calls", "", "tokenwire.timeline.on_wire",
-                 f"stage {busiest.stage}; {format_bytes(said['largest_burst_bytes'])} at most; busy {said['duty_cycle']:.1%} of the step")  # fmt: skip
+    largest = said["largest_burst_bytes"]
+    yield Figure("longest burst of a NIC at line rate", largest / facts.nic_rate, "s", "max over calls of bytes / R",
+                 f"{format_bytes(largest)}/{format_rate(facts.nic_rate)}", "tokenwire.timeline.on_wire",
+                 f"stage {busiest.stage}; calls last up to {format_seconds(said['longest_burst_seconds'])}, with latency and pauses; "
+                 f"the NIC is busy {said['duty_cycle']:.1%} of the step")  # fmt: skip
     yield from _incast(busiest, facts.nic_rate, facts.link_latency)
     pairs = said["queue_pairs"] * facts.queue_pairs
-    yield Figure("queue pairs of a NIC", pairs, "1", "Σ groups peers · queue pairs a connection",
-                 f"{said['queue_pairs']}·{facts.queue_pairs}", "tokenwire.timeline.on_wire", f"stage {busiest.stage}")  # fmt: skip
+    yield Figure("queue pairs of a NIC, at least", pairs, "1", "Σ groups peers · queue pairs per connection",
+                 f"{said['queue_pairs']}·{facts.queue_pairs}", "tokenwire.timeline.on_wire",
+                 f"stage {busiest.stage}; a lower bound: NCCL opens a connection per channel and direction, and those of setup stay open")  # fmt: skip
 
 
 def _incast(seen: Signature, rate: float, latency: float) -> Iterator[Figure]:

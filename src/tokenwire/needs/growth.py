@@ -58,4 +58,4 @@ def _sized(arch: Architecture, plan: Plan, facts: ClusterFacts, gpus: int, batch
     there = facts.model_copy(update={"nodes": max(1, gpus // facts.gpus_per_node)})
     timed = Timed(arch, more, calls_of(arch, more), there)
     step = timed.step()
-    return Size(batch, gpus, whole, step.step_seconds, max(0.0, 1 - timed.alone().step_seconds / step.step_seconds), step.mfu)
+    return Size(batch, gpus, whole, step.step_seconds, timed.costs(), step.mfu)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokenwire.fabric import TIERS
+from tokenwire.fabric import TIERS, routes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _INSIDE = ("nvlink", "pcie")
 """Tiers of links inside a node."""
+_FLOWS = 4096
+"""Flows that are routed at a time, largest first, until one goes over a spine."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,20 @@ class Leaf:
     name: str
     nics: int
     up_bytes: int
+
+
+@dataclass(frozen=True)
+class Spine:
+    """The links between leaves and spines: bytes of the busiest under ``routing``, bytes/s of it, bytes of the largest flow over any.
+
+    ``oversubscription`` is that of the fabric: capacity down over capacity up at a leaf.
+    """
+
+    busiest: int
+    rate: float
+    largest_flow: int
+    routing: str
+    oversubscription: float
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,7 @@ class Network:
     busiest_nic: str
     bisection_bytes: int
     leaf: Leaf | None
+    spine: Spine | None = None
 
 
 def bisection_bytes(transfers: pl.DataFrame, gpus_per_node: int, nodes: int) -> int:
@@ -81,8 +98,51 @@ def network_of(traffic: Traffic, fabric: Fabric) -> Network:
         nic_rate=fabric.nic_rate, nic_bytes=int(by_nic[busiest]), nics=int(np.count_nonzero(by_nic)),
         busiest_nic=fabric.device_name(busiest),
         bisection_bytes=bisection_bytes(traffic.transfers, fabric.gpus_per_node, fabric.nodes),
-        leaf=_leaf(fabric, kinds, load),
+        leaf=_leaf(fabric, kinds, load), spine=_spine(traffic, fabric, load),
     )  # fmt: skip
+
+
+def _spine(traffic: Traffic, fabric: Fabric, load: npt.NDArray[np.int64]) -> Spine | None:
+    links = np.flatnonzero(fabric.tier == TIERS.index("spine"))
+    if not links.size or not load[links].any():
+        return None
+    busiest = links[int(load[links].argmax())]
+    return Spine(int(load[busiest]), float(fabric.rate[busiest]), _largest_flow(traffic, fabric), fabric.facts.routing,
+                 fabric.facts.oversubscription)  # fmt: skip
+
+
+def over_spines(traffic: Traffic, fabric: Fabric) -> dict[str, int]:
+    """Return the bytes that go over spines, by the group that sends them (``dp``, ``pp`` ...)."""
+    import polars as pl
+
+    g = fabric.gpus_per_node
+    out: dict[str, int] = {}
+    leaving = traffic.transfers.filter(pl.col("src") // g != pl.col("dst") // g)
+    for (group,), part in leaving.group_by("group"):
+        src, dst, size = (part[name].to_numpy() for name in ("src", "dst", "bytes"))
+        offsets, links = routes(fabric, src, dst)
+        over = np.add.reduceat((fabric.tier[links] == TIERS.index("spine")).astype(np.int64), offsets[:-1])
+        out[str(group)] = int(size[over > 0].sum())
+    return out
+
+
+def _largest_flow(traffic: Traffic, fabric: Fabric) -> int:
+    """Return the bytes of the largest flow (between two GPUs, in one queue pair) that goes over a spine."""
+    import polars as pl
+
+    g = fabric.gpus_per_node
+    pairs = (
+        traffic.transfers.filter(pl.col("src") // g != pl.col("dst") // g)
+        .group_by("src", "dst").agg(pl.col("bytes").sum()).sort("bytes", descending=True)
+    )  # fmt: skip
+    src, dst, size = (pairs[name].to_numpy() for name in ("src", "dst", "bytes"))
+    for first in range(0, len(pairs), _FLOWS):
+        part = slice(first, first + _FLOWS)
+        offsets, links = routes(fabric, src[part], dst[part])
+        over = np.add.reduceat((fabric.tier[links] == TIERS.index("spine")).astype(np.int64), offsets[:-1])
+        if over.any():
+            return int(size[part][int(over.astype(bool).argmax())]) // fabric.facts.queue_pairs
+    return 0
 
 
 def _kinds(fabric: Fabric) -> npt.NDArray[np.str_]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
-from tokenwire.needs.timed import ENDLESS, Timed
+from tokenwire.needs.timed import Timed
 from tokenwire.plan import Plan, read_plan, resolve
 from tokenwire.step import calls_of
 from tokenwire.timeline.memory import memory, software_on
@@ -64,7 +64,7 @@ def _timed(arch: Architecture, plan: Plan, facts: ClusterFacts) -> Candidate:
     step = timed.step()
     peak, fits = _memory(arch, plan, facts)
     return Candidate(
-        plan.tp, plan.pp, plan.cp, plan.dp, step.step_seconds, timed.share("nic_rate", facts.nic_rate, ENDLESS), step.mfu, peak, fits
+        plan.tp, plan.pp, plan.cp, plan.dp, step.step_seconds, timed.costs(), step.mfu, peak, fits
     )  # fmt: skip
 
 

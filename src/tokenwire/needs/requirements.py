@@ -18,7 +18,7 @@ from tokenwire.needs.network import Network, network_of
 from tokenwire.needs.rings import busiest_by_channels
 from tokenwire.needs.shares import asked
 from tokenwire.needs.volumes import busiest, by_medium, volume_figures
-from tokenwire.units import ITEM_BYTES, format_bytes, format_count, format_seconds
+from tokenwire.units import ITEM_BYTES, format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,21 +130,37 @@ def _spine_figures(network: Network, t: float, x: float) -> Iterator[Figure]:
     most = tolerated_oversubscription(network.nic_bytes, leaf.nics, leaf.up_bytes)
     name, source = "oversubscription that the leaves tolerate", "tokenwire.needs.bandwidth, tolerated_oversubscription"
     if not leaf.up_bytes:
-        yield Figure(
-            name, most, ": 1", "NICs of the leaf", source=source,
-            because="no byte leaves a leaf upwards: one uplink for all its NICs would do",
-        )  # fmt: skip
+        yield Figure(name, most, ": 1", source=source, because="no byte leaves a leaf upwards: this plan needs no uplink")
         return
     yield Figure(
-        name, most, ": 1", "min(NICs, bytes of the busiest NIC · NICs of the leaf / bytes that the leaf sends up)",
+        f"{name}, packets sprayed evenly", most, ": 1", "min(NICs, bytes of the busiest NIC · NICs of the leaf / bytes that the leaf sends up)",
         f"min({leaf.nics}, {format_bytes(network.nic_bytes)}·{leaf.nics}/{format_bytes(leaf.up_bytes)})", source,
         f"{leaf.name} sends most upwards, taken as even over its uplinks; more and the uplinks, not a NIC, hold the step up",
     )  # fmt: skip
+    yield from _whole_flows(network, name)
     yield Figure(
         "bandwidth a leaf needs upwards, if everything overlaps", rate_with_overlap(leaf.up_bytes, t, x), "B/s",
         "bytes that the leaf sends up · (1-x)/t", f"{format_bytes(leaf.up_bytes)}·{1 - x:.3g}/{format_seconds(t)}",
         "tokenwire.needs.bandwidth", leaf.name,
     )  # fmt: skip
+
+
+def _whole_flows(network: Network, name: str) -> Iterator[Figure]:
+    """Yield what is tolerated where flows are not cut: by the fabric's own routing, and the most that any placing of flows allows."""
+    spine = network.spine
+    if spine is None or spine.routing == "spray":
+        return
+    loads = [(f"flows by {spine.routing}", spine.busiest, "bytes of the busiest spine link")]
+    if spine.routing != "adaptive" and spine.largest_flow:
+        loads.append(("flows placed by load (adaptive), at most", spine.largest_flow, "bytes of the largest flow over a spine"))
+    for how, load, what in loads:
+        ratio = network.nic_bytes / network.nic_rate / (load / spine.rate) * spine.oversubscription
+        yield Figure(
+            f"{name}, {how}", ratio, ": 1", f"(bytes of the busiest NIC / its rate) / ({what} / its rate) · oversubscription",
+            f"({format_bytes(network.nic_bytes)}/{format_rate(network.nic_rate)})/({format_bytes(load)}/{format_rate(spine.rate)})"
+            f"·{spine.oversubscription:g}",
+            "tokenwire.needs.network", "below 1 : 1 a spine link already takes longer than any NIC" if ratio < 1 else "",
+        )  # fmt: skip
 
 
 def _per_network_byte(transfers: pl.DataFrame, sent: pl.DataFrame) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A plan timed on clusters that differ in one thing: how much of its step the network costs, and how fast it has to be.
 
-Symbols: T(R) the step with NICs of rate R, T(∞) with NICs that are never in the way; the network's share is 1 - T(∞)/T(R), the
-efficiency T(∞)/T(R). What rates and latencies a step bears is found by halving: T never grows with R, and never falls with latency.
+Symbols: T(R) the step with NICs of rate R, T(∞) with NICs that are never in the way, the
+efficiency T(∞)/T(R); the network costs 1 - T₀/T(R), T₀ where what leaves a node takes no time, its latency neither. What rates and latencies a step bears is found by halving: T never grows with R, and never falls with latency.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Timed:
             if place.nodes > 1:
                 free[row.op, row.group, row.phase] = 0.0
         return step_time(self.arch, self.plan, self.rows, self.facts, shared=free)
+
+    def costs(self) -> float:
+        """Return the share of the step that the network costs, by bytes and latency: against ``alone``."""
+        return max(0.0, 1 - self.alone().step_seconds / self.step().step_seconds)
 
     def share(self, name: str, value: float, best: float) -> float:
         """Return the share of the step that a fact costs, against its ``best`` value."""

@@ -90,8 +90,6 @@ def plans(journey: Journey) -> list[dict[str, Any]]:
 
 def beside(one: Journey, other: Journey) -> list[dict[str, Any]]:
     """Return two journeys side by side: seconds of their steps, what they wait for, and the network's share."""
-    from tokenwire.needs.timed import ENDLESS
-
     out = []
     for journey in (one, other):
         timed, facts = timed_of(journey), journey.config.cluster.facts
@@ -100,7 +98,7 @@ def beside(one: Journey, other: Journey) -> list[dict[str, Any]]:
             "cluster": facts.title or journey.config.cluster.preset, "nic_rate": facts.nic_rate, "nics_per_node": facts.nics_per_node,
             "step_seconds": step.step_seconds, "compute_seconds": step.compute_seconds,
             "exposed_communication_seconds": step.exposed_communication_seconds, "bubble_seconds": step.bubble_seconds,
-            "network_share": timed.share("nic_rate", facts.nic_rate, ENDLESS), "mfu": step.mfu,
+            "network_share": timed.costs(), "mfu": step.mfu,
             "tokens_per_second": step.tokens_per_second,
         })  # fmt: skip
     return out

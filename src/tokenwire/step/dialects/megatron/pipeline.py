@@ -39,7 +39,7 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
         ("send", "backward", incoming, wide_in, back, "gradients to the stage before"),
     )
     split = sizes.sequence_parallel
-    formula = "b·s/c·h/t" if split else "b·s/c·h"
+    formula = "b·s/(c·t)·h" if split else "b·s/c·h"
     elements = sizes.activation // (sizes.plan.tp if split else 1)
     why = "a stage needs the output of the layers before it, and the gradient of those after it"
     if v > 1:
