@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.plan.base import Sharding
+from tokenwire.plan.compiled import CompileOptions, broken_loss
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ FIRST_BUCKET_BYTES = MIB
 DEFAULT_BUCKET_MIB = 25
 
 
-class DdpPlan(PlanConfig):
+class DdpPlan(CompileOptions):
     """Options of DistributedDataParallel that change what is sent.
 
     ``bucket_cap_mb`` is in MiB, as there; None is 25 with a first bucket of 1 MiB, and a value that is given holds for the
@@ -100,6 +101,7 @@ def _broken(choice: Choice) -> Iterator[Broken]:
     from tokenwire.plan.rules import Broken
 
     config, t = choice.config, choice.training
+    assert isinstance(config, DdpPlan)
     for key in ("tp", "pp", "cp", "ep", "vpp"):
         value: Positive = getattr(config, key)
         if value > 1:
@@ -108,3 +110,4 @@ def _broken(choice: Choice) -> Iterator[Broken]:
         yield Broken("training", "global_batch", f"micro_batch·dp = {t.micro_batch}·{choice.gpus} = "
                      f"{t.micro_batch * choice.gpus:,} must divide the global batch",
                      (("training", "micro_batch"), ("cluster", "gpus")))  # fmt: skip
+    yield from broken_loss(config, t)

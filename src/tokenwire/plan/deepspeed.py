@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.plan.base import Sharding
+from tokenwire.plan.compiled import CompileOptions, broken_loss
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ GPUS_A_NODE = 8
 """What qgZ takes for a node: the devices that a process sees."""
 
 
-class DeepspeedPlan(PlanConfig):
+class DeepspeedPlan(CompileOptions):
     """Options of DeepSpeed that change what is sent. Bucket sizes and thresholds count elements, as there."""
 
     KEPT: ClassVar[tuple[str, ...]] = (
@@ -64,6 +65,11 @@ class DeepspeedPlan(PlanConfig):
         if not isinstance(values, Mapping):
             return values
         return {LONG_NAMES.get(str(key), key): value for key, value in values.items()}
+
+    @property
+    def loss_in_model(self) -> bool:
+        """Return whether one graph reaches from head to loss: the hooks of ZeRO-3 break it at every module."""
+        return self.zero_stage < 3
 
     def dtype(self, training: TrainingConfig) -> str:
         """Return the dtype of parameters and activations."""
@@ -187,3 +193,4 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
                 yield Broken("plan", key, "ZeRO++ belongs to zero_stage = 3")
         if c.zero_hpz_partition_size > 1:
             yield Broken("plan", "zero_hpz_partition_size", "ZeRO++ belongs to zero_stage = 3")
+    yield from broken_loss(c, t)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import PlanConfig, Sharding
+from tokenwire.plan.base import Sharding
+from tokenwire.plan.compiled import CompileOptions
 from tokenwire.plan.pipelining import PipelineSchedule, ScheduleName
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def rounds(ranks: int, micro_batches: int) -> int:
     return max(1, micro_batches // ranks)
 
 
-class TorchtitanPlan(PlanConfig):
+class TorchtitanPlan(CompileOptions):
     """Options of torchtitan and FSDP2 that change what is sent.
 
     ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
@@ -121,6 +122,11 @@ class TorchtitanPlan(PlanConfig):
         if isinstance(reshard, bool):
             out["fsdp_reshard_after_forward"] = "always" if reshard else "never"
         return out
+
+    @property
+    def loss_in_model(self) -> bool:
+        """Return that the loss is compiled apart (torchtitan/components/loss.py, BaseLoss)."""
+        return False
 
     @property
     def joins_products(self) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
+from tokenwire.plan.compiled import broken_loss
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.plan import Plan, Stage
 from tokenwire.plan.rules import Broken, Choice, divides_gpus, hold
@@ -98,6 +99,9 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     yield from _experts(choice, config, arch)
     yield from _pipeline(config, arch)
     yield from _batches(choice, config, arch)
+    yield from broken_loss(config, choice.training)
+    if config.loss_implementation == "liger":
+        yield Broken("plan", "loss_implementation", 'torchtitan has its own chunked loss: "torch" or "chunked"')
 
 
 def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
+from tokenwire.plan.compiled import HeadAndLoss, blocks_compiled, head_and_loss
 from tokenwire.step.dialects.megatron.sizes import written
 from tokenwire.timeline.memory.allocator import counted
 from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
@@ -55,6 +56,15 @@ class Frame:
         """Return the dropout of what is added to the residual, as ``attention_dropout``."""
         given = self.software.hidden_dropout
         return float(self.option("hidden_dropout", 0.0)) if given is None else given
+
+    def blocks_compiled(self) -> bool:
+        """Return whether torch.compile fuses the operators of the blocks."""
+        return blocks_compiled(self.plan.config)
+
+    @property
+    def head_and_loss(self) -> HeadAndLoss:
+        """Return how head and loss of a micro-batch are computed."""
+        return head_and_loss(self.plan.config, self.tokens, self.plan.vocabulary_size, self.arch.hidden_size)
 
     @property
     def fp8(self) -> bool:

@@ -4,6 +4,9 @@ Logits are T·V'/t numbers in the activation's dtype. Megatron's vocabulary-para
 the softmax in place and keeps it for the backward (megatron-core 0.16.1, tensor_parallel/cross_entropy.py); fused natively
 (fusions/fused_cross_entropy.py) one more fp32 copy stands for a moment; Transformer Engine's kernel writes gradients over the
 logits (transformer_engine/pytorch/triton/cross_entropy.py). torch's own cross entropy keeps the log-softmax in fp32 and has two gradients of that size beside it.
+Compiled, the loss keeps the logits as they are, and their gradient is made from them in one pass: written over them where head and
+loss are in one graph (torch donates what its own forward saved to the backward), beside them where the loss is a graph of its own.
+Chunked losses and Liger's have the logits of one chunk, and the gradients of head and input while chunks are added to them.
 """
 
 from __future__ import annotations
@@ -29,10 +32,16 @@ def embedding(frame: Frame, stage: Stage, micro_batches: int) -> Iterator[Part]:
 
 def logits_bytes(frame: Frame) -> tuple[int, str]:
     """Return the bytes of one logit at the loss, and why."""
-    e = frame.item
+    e, loss = frame.item, frame.head_and_loss
+    if loss.implementation == "liger":
+        return e, "logits of a chunk, which gradients are written over"
     if frame.dialect != "megatron" and frame.plan.tp > 1 and not frame.option("disable_loss_parallel", True):
         # torch/distributed/tensor/parallel/loss.py, _log_softmax
         return e + 12, "logits, in fp32, less their maximum, and their exponentials"
+    if loss.graph == "model":
+        return e, "logits, which gradients are written over"
+    if loss.graph == "loss":
+        return 2 * e, "logits and their gradient"
     if frame.dialect != "megatron":
         return 12, "log-softmax of the logits, the gradient of the loss and that of the logits, in fp32"
     if not frame.option("cross_entropy_loss_fusion"):
@@ -71,17 +80,22 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
         yield frame.part("head", "BERT's head: input of its activation, input and output of its norm", "3·T'·h·e", 3 * frame.residual,
                          moments=AT_HEAD, source="megatron-core 0.16.1, models/bert/bert_lm_head.py")  # fmt: skip
     each, why = logits_bytes(frame)
-    logits = frame.tokens * plan.vocabulary_size // plan.tp
+    at_once = frame.head_and_loss.tokens
+    logits = at_once * plan.vocabulary_size // plan.tp
     if frame.option("disable_loss_parallel"):
         logits *= plan.tp
     source = CROSS_ENTROPY if frame.dialect == "megatron" else "torch 2.13, torch/nn/functional.py, cross_entropy"
-    yield frame.part("head", why, f"{each}·T·V'/t", logits * each, moments=("loss",), source=source)
+    tokens = "T" if at_once == frame.tokens else "C"
+    yield frame.part("head", why, f"{each}·{tokens}·V'/t", logits * each, moments=("loss",), more={"C": at_once}, source=source)
+    yield from _over_chunks(frame)
     if frame.software.defer_embedding_wgrad_compute:
         held = plan.micro_batches - 1
         held = min(held, frame.software.wgrad_deferral_limit or held)
         yield frame.part("head", "gradients of logits and inputs of the head, put off", "n·(T·V'/t·e+T'·h·e)", held * (logits * e + frame.residual),
                          moments=AT_HEAD, more={"n": held}, source=f"{LAYERS} (wgrad_deferral_limit)")  # fmt: skip
-    yield frame.part("head", "gradient of the logits", "T·V'/t·e", logits * e, moments=("head",), source=CROSS_ENTROPY)
+    yield frame.part("head", "gradient of the logits", f"{tokens}·V'/t·e", logits * e, moments=("head",), more={"C": at_once}, source=CROSS_ENTROPY)
+    if frame.head_and_loss.implementation == "liger":
+        return
     whole = frame.tokens * arch.hidden_size * e
     formula, size = ("T·h·e+T'·h·e", whole + frame.residual) if plan.sequence_parallel else ("T·h·e", whole)
     yield frame.part("head", "gradient of the head's input", formula, size, moments=("head",), source=LAYERS)
@@ -89,3 +103,17 @@ def head(frame: Frame, stage: Stage) -> Iterator[Part]:
     if not fused and frame.arch.adapters is None:
         yield frame.part("head", "gradient of the head's weight, before it is added", "V'/t·h·e", plan.vocabulary_size // plan.tp * arch.hidden_size * e,
                          moments=("head",), source=LAYERS)  # fmt: skip
+
+
+def _over_chunks(frame: Frame) -> Iterator[Part]:
+    """Yield the gradients that the chunks of a loss are added to: of the head's input, and with Liger of the head's weight."""
+    h, plan = frame.arch.hidden_size, frame.plan
+    how = frame.head_and_loss.implementation
+    if how == "chunked":
+        yield frame.part("head", "gradient of the head's input over the chunks, fp32", "4·T·h", 4 * frame.tokens * h, moments=AT_HEAD,
+                         source="pytorch/torchtitan, torchtitan/components/loss.py, GradAccumulator")  # fmt: skip
+    if how == "liger":
+        source = "linkedin/Liger-Kernel, src/liger_kernel/ops/fused_linear_cross_entropy.py"
+        yield frame.part("head", "gradient of the head's input over the chunks", "T·h·e", frame.residual, moments=AT_HEAD, source=source)
+        yield frame.part("head", "gradient of the head's weight over the chunks", "V'/t·h·e", plan.vocabulary_size // plan.tp * h * frame.item,
+                         moments=AT_HEAD, source=source)  # fmt: skip
