@@ -78,3 +78,7 @@ class PlanConfig(Section):
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return how data parallelism cuts what a rank holds (``expert``: of the experts' tensors); default: not."""
         return Sharding()
+
+    def autocast(self, plan: Plan) -> bool:
+        """Return whether products take fp32 weights through torch's autocast, which casts them for each forward."""
+        return False

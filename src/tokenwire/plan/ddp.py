@@ -32,7 +32,8 @@ class DdpPlan(CompileOptions):
     """Options of DistributedDataParallel that change what is sent.
 
     ``bucket_cap_mb`` is in MiB, as there; None is 25 with a first bucket of 1 MiB, and a value that is given holds for the
-    first bucket too. ``no_sync`` accumulates gradients over the micro-batches of a step and reduces in the last one.
+    first bucket too. With ``training.optimizer = "dist_muon"`` nothing is wrapped: the optimizer reduces gradients and gathers
+    parameters once a step, as nanochat's does. ``no_sync`` accumulates gradients over the micro-batches of a step and reduces in the last one.
     ``parameter_dtype`` is that of parameters and so of gradients: fp32 with autocast is usual. ``buffers`` counts the
     elements (fp32) of the model's buffers, which rank 0 broadcasts before a forward that follows a reduction.
     """
@@ -78,8 +79,13 @@ class DdpPlan(CompileOptions):
         return int(self.bucket_cap_mb * MIB), int(self.bucket_cap_mb * MIB)
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
-        """Return that nothing is cut; gradients have the dtype of parameters."""
-        return Sharding(gradient_bytes=ITEM_BYTES[self.dtype])
+        """Return that nothing is cut but the optimizer state of ``dist_muon``; gradients have the dtype of parameters."""
+        shared = plan.training.optimizer == "dist_muon"
+        return Sharding(optimizer=plan.dp if shared else 1, gradient_bytes=ITEM_BYTES[self.dtype])
+
+    def autocast(self, plan: Plan) -> bool:
+        """Return whether fp32 parameters are trained in 16 bits."""
+        return self.dtype == "fp32" and plan.training.precision != "fp32"
 
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan. Raises ``InputError`` for any other parallelism, or batches that do not divide."""
@@ -110,4 +116,7 @@ def _broken(choice: Choice) -> Iterator[Broken]:
         yield Broken("training", "global_batch", f"micro_batch·dp = {t.micro_batch}·{choice.gpus} = "
                      f"{t.micro_batch * choice.gpus:,} must divide the global batch",
                      (("training", "micro_batch"), ("cluster", "gpus")))  # fmt: skip
+    if t.optimizer == "dist_muon" and (config.parameter_dtype != "float32" or config.comm_hook != "none"):
+        key = "comm_hook" if config.parameter_dtype == "float32" else "parameter_dtype"
+        yield Broken("plan", key, "dist_muon reduces fp32 gradients itself", (("training", "optimizer"),))
     yield from broken_loss(config, t)

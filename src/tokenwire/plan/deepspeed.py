@@ -157,6 +157,7 @@ def _stages(p: int, layers: int) -> tuple[Any, ...]:
 
 def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     from tokenwire.model.architecture import Attention
+    from tokenwire.plan.muon import uses_muon
     from tokenwire.plan.rules import Broken
 
     c, t = choice.config, choice.training
@@ -194,3 +195,5 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
         if c.zero_hpz_partition_size > 1:
             yield Broken("plan", "zero_hpz_partition_size", "ZeRO++ belongs to zero_stage = 3")
     yield from broken_loss(c, t)
+    if uses_muon(t):
+        yield Broken("training", "optimizer", "how ZeRO shares out Muon's matrices is not predicted here")

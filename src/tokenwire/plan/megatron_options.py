@@ -23,6 +23,7 @@ from tokenwire.model.architecture import (
 )
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.plan.megatron_stages import chunk_sizes
+from tokenwire.plan.muon import uses_muon
 from tokenwire.plan.rules import Broken, Choice
 
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
@@ -32,6 +33,10 @@ MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "sh
 def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     """Yield the rules of these options that the choice breaks."""
     yield from _optimizer(c)
+    if uses_muon(choice.training) and c.use_distributed_optimizer:
+        # megatron-core 0.16.1, optimizer/layer_wise_optimizer.py: keep all options of the distributed optimizer off.
+        yield Broken("plan", "use_distributed_optimizer", "Muon needs whole matrices: dist_muon shares out their optimizer state instead",
+                     (("training", "optimizer"),))  # fmt: skip
     yield from _fully_sharded(c)
     yield from _recomputation(choice, c, arch)
     yield from _next_tokens(c, arch)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Tensor
 from tokenwire.model.tensors import tensors, trains
+from tokenwire.plan.muon import multiplies, uses_muon
 from tokenwire.plan.plan import Plan
 from tokenwire.units import ITEM_BYTES
 
 if TYPE_CHECKING:
     import polars as pl
 
-_STATE_BYTES = {"adamw": 8, "adam": 8, "sgd": 4}
-"""fp32 optimizer state a parameter without the master copy: two moments, or one momentum."""
+_STATE_BYTES = {"adamw": 8, "adam": 8, "sgd": 4, "muon": 8, "dist_muon": 8}
+"""fp32 optimizer state a parameter without the master copy: two moments, or one momentum, which Muon keeps of the matrices inside layers."""
 
 
 def holdings(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
@@ -76,7 +77,8 @@ def _row(tensor: Tensor, plan: Plan, rank: int, trained: bool) -> tuple[object, 
     cut = plan.config.sharding(plan, expert=expert)
     precision = plan.training.precision
     weight = ITEM_BYTES["bf16" if precision == "fp8" else precision]
-    state = _STATE_BYTES[plan.training.optimizer] + (0 if precision == "fp32" else 4)
+    moments = 4 if uses_muon(plan.training) and multiplies(tensor) else _STATE_BYTES[plan.training.optimizer]
+    state = moments + (0 if precision == "fp32" else 4)
     return (
         tensor.name, tensor.layer, tensor.part, _shape(shape), _shape(held),
         ", ".join(f"{start}:{start + length}" for start, length in zip(starts, held, strict=True)), elements,

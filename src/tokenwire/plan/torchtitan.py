@@ -188,6 +188,10 @@ class TorchtitanPlan(CompileOptions):
         parts = plan.group_size("edp_shard" if expert else "fsdp")
         return Sharding(weights=parts, gradients=parts, optimizer=parts, gradient_bytes=4)
 
+    def autocast(self, plan: Plan) -> bool:
+        """Return whether nothing is sharded, so that autocast stands for FSDP's casts (torchtitan/distributed/utils.py, maybe_enable_amp)."""
+        return plan.group_size("fsdp") * plan.tp * plan.pp == 1 and plan.training.precision != "fp32"
+
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan; see ``torchtitan_layout`` for what is checked."""
         from tokenwire.plan.torchtitan_layout import resolve

@@ -15,6 +15,7 @@ from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
 from tokenwire.plan.compiled import broken_loss
 from tokenwire.plan.grid import Grid
+from tokenwire.plan.muon import uses_muon
 from tokenwire.plan.plan import Plan, Stage
 from tokenwire.plan.rules import Broken, Choice, divides_gpus, hold
 from tokenwire.plan.torchtitan import IN_ROUNDS, SINGLE_STAGE, V_SHAPED, TorchtitanPlan, rounds
@@ -100,6 +101,8 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     yield from _pipeline(config, arch)
     yield from _batches(choice, config, arch)
     yield from broken_loss(config, choice.training)
+    if uses_muon(choice.training):
+        yield Broken("training", "optimizer", "Muon needs whole matrices, which FSDP2 shards: how they are put together is not predicted here")
     if config.loss_implementation == "liger":
         yield Broken("plan", "loss_implementation", 'torchtitan has its own chunked loss: "torch" or "chunked"')
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from tokenwire.plan import TrainingConfig
 from tokenwire.timeline.memory.software import Software
 
-MOMENTS_OF = {"adamw": 2, "adam": 2, "sgd": 1}
-"""Moments that an optimizer keeps of each parameter."""
+MOMENTS_OF = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "dist_muon": 2}
+"""Moments that an optimizer keeps of each parameter; beside Muon, which keeps one of its matrices, AdamW has the rest."""
 ITEM = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.compiled import HeadAndLoss, blocks_compiled, head_and_loss
+from tokenwire.plan.muon import uses_muon
 from tokenwire.step.dialects.megatron.sizes import written
 from tokenwire.timeline.memory.allocator import counted
 from tokenwire.timeline.memory.part import ALWAYS, Kind, Moment, Part
@@ -57,6 +58,18 @@ class Frame:
         given = self.software.hidden_dropout
         return float(self.option("hidden_dropout", 0.0)) if given is None else given
 
+    @property
+    def muon(self) -> bool:
+        """Return whether Muon updates the matrices inside layers."""
+        return self.software.optimizer == "muon" or uses_muon(self.plan.training)
+
+    @property
+    def layer_wise(self) -> str:
+        """Return which rank's share of tensors that are shared out whole is told; none where they are not."""
+        shared = self.plan.training.optimizer == "dist_muon" and self.software.layer_wise_optimizer == "none"
+        return "fullest" if shared else self.software.layer_wise_optimizer
+
+    @property
     def blocks_compiled(self) -> bool:
         """Return whether torch.compile fuses the operators of the blocks."""
         return blocks_compiled(self.plan.config)

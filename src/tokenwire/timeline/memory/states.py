@@ -16,19 +16,16 @@ from tokenwire.model.architecture import Experts, Tensor
 from tokenwire.model.tensors import tensors, trains
 from tokenwire.plan import Stage
 from tokenwire.plan.base import Sharding
+from tokenwire.plan.muon import multiplies
 from tokenwire.timeline.memory.adam import on_device, state_bytes
 from tokenwire.timeline.memory.allocator import counted, rounded
 from tokenwire.timeline.memory.encoder import encoder_elements
 from tokenwire.timeline.memory.frame import Frame
 from tokenwire.timeline.memory.layer_wise import shared_out
-from tokenwire.timeline.memory.part import Part
+from tokenwire.timeline.memory.part import STANDING, Part
 from tokenwire.timeline.memory.torch_states import torch_states
 
 SOURCE = "megatron-core 0.16.1, distributed/param_and_grad_buffer.py; Rajbhandari et al. 2020, section 3.1"
-
-
-PRODUCTS = ("mixer", "feed_forward", "shared_experts", "experts", "mtp")
-"""Parts whose matrices multiply activations inside layers: those that run in fp8, and that Muon updates."""
 
 
 FROZEN = "frozen"
@@ -66,7 +63,7 @@ def held(frame: Frame, stage: Stage) -> tuple[Held, ...]:
 
 
 def _held(frame: Frame, name: str, some: Sequence[Tensor], further: tuple[int, ...]) -> Held:
-    matrices = tuple(tensor.part in PRODUCTS and len(tensor.shape) > 1 for tensor in some)
+    matrices = tuple(multiplies(tensor) for tensor in some)
     return Held(name, (*(local_elements(frame, tensor) for tensor in some), *further), (*matrices, *(False for _ in further)))
 
 
@@ -121,8 +118,14 @@ def local_elements(frame: Frame, tensor: Tensor) -> int:
 
 def states(frame: Frame, stage: Stage) -> Iterator[Part]:
     """Yield weights, gradients and optimizer state of a rank of a stage, dense parameters and experts apart."""
-    for part in held(frame, stage):
-        yield from _megatron(frame, part) if frame.dialect == "megatron" else torch_states(frame, part.name, part.total)
+    parts = held(frame, stage)
+    for part in parts:
+        yield from _megatron(frame, part) if frame.dialect == "megatron" else torch_states(frame, part.name, part.total, part.products)
+    if frame.plan.config.autocast(frame.plan):
+        head = frame.plan.vocabulary_size // frame.plan.tp * frame.arch.hidden_size if stage.has_head else 0
+        n = head + sum(part.products for part in parts)
+        yield frame.part("weights", "matrices as autocast casts them, kept for the backward", "e·n", frame.item * n, more={"n": n}, moments=STANDING,
+                         source="torch 2.13, aten/src/ATen/autocast_mode.cpp, cached_cast")  # fmt: skip
 
 
 def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
@@ -153,7 +156,7 @@ def _megatron(frame: Frame, part: Held) -> Iterator[Part]:
     yield _state(frame, "gradients", f"gradients, {part.name}", _over(f"{gradient}·P", cut.gradients), buffer, more)
     state = state_bytes(training, frame.software)
     size = on_device(state * P // N if sharded else each(4) * state // 4, frame.software)
-    if frame.software.optimizer == "muon":
+    if frame.muon:
         yield _muon(frame, part)
         return
     share = f"·{1 - frame.software.optimizer_offload_fraction:g}" if frame.software.optimizer_offload_fraction else ""
@@ -190,12 +193,12 @@ def _muon(frame: Frame, part: Held) -> Part:
     # One moment of what it updates, Adam's two of the rest.
     P, more = part.total, {"P": part.total, "n": part.products}
     what, formula = f"optimizer state, {part.name}, of Muon and of Adam", "8·n+12·(P-n)"
-    if frame.software.layer_wise_optimizer == "none":
+    if frame.layer_wise == "none":
         return _state(frame, "optimizer", what, formula, 12 * P - 4 * part.products, more)
     ranks = frame.plan.edp if part.name == "experts" else frame.plan.dp * frame.plan.cp
     shares = shared_out(_one_by_one(frame, part), ranks)
-    size = shares[-1] if frame.software.layer_wise_optimizer == "last" else max(shares)
-    return _state(frame, "optimizer", f"{what}, of the tensors of the {frame.software.layer_wise_optimizer} rank", f"{formula}, shared out", size, more)
+    size = shares[-1] if frame.layer_wise == "last" else max(shares)
+    return _state(frame, "optimizer", f"{what}, of the tensors of the {frame.layer_wise} rank", f"{formula}, shared out", size, more)
 
 
 def _one_by_one(frame: Frame, part: Held) -> list[tuple[int, bool]]:

@@ -13,6 +13,7 @@ from tokenwire.model.architecture import Architecture, Tensor
 from tokenwire.model.tensors import tensors
 from tokenwire.plan import Plan
 from tokenwire.plan.ddp import DdpPlan
+from tokenwire.step.dialects.ddp import dist_muon
 from tokenwire.step.dialects.ddp.buckets import arrival_order, assigned
 from tokenwire.step.operation import Operation
 from tokenwire.units import ITEM_BYTES
@@ -27,6 +28,9 @@ def operations(arch: Architecture, plan: Plan) -> Iterable[Operation]:
     """Yield the rows of the one stage there is."""
     config = plan.config
     assert isinstance(config, DdpPlan)
+    if plan.training.optimizer == "dist_muon":
+        yield from dist_muon.operations(arch, plan, config, "dp")
+        return
     yield from construction(arch, plan, config, "dp")
     yield from step(arch, plan, config, "dp")
 

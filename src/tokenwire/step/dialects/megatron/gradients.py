@@ -29,6 +29,8 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
         # Parameters kept in fp8 have a buffer of their own: they are gathered as single bytes (mxfp8: in bf16, cast after that).
         for fp8 in (True, False) if sizes.config.fp8_param_gather else (False,):
             yield from _buffers(sizes, stage, expert, fp8)
+    if sizes.plan.training.optimizer == "dist_muon":
+        yield from _updated_parameters(sizes, stage)
     yield from _replicated_gradients(sizes, stage)
     yield from _tied_embedding(sizes, stage)
 
@@ -209,6 +211,20 @@ def _buffers(z: Sizes, stage: Stage, expert: bool, fp8: bool) -> Iterator[Operat
             why="each rank stepped its part of the parameters; the next forward needs all of them"
             + ("; said twice, since the optimizers of dense parameters and of experts both gather everything"
                if twice == 2 else ""),
+        )  # fmt: skip
+
+
+def _updated_parameters(z: Sizes, stage: Stage) -> Iterator[Operation]:
+    """Yield the gathering of whole tensors, each of which one rank has updated."""
+    for expert in (False, True) if has_optimizer_of_experts(z, stage) else (False,):
+        group = "edp" if expert else z.data_group
+        every = (piece for chunk in range(len(stage.chunks)) for piece in pieces(z, stage, chunk))
+        elements = sum(n for piece in every for tensor, n, _ in piece.parameters if apart(z, tensor) == expert)
+        yield z.row(
+            stage.index, "all_gather", group, "optimizer", 1, elements, "expert parameters" if expert else "parameters", formula="parameters of the rank",
+            values=f"{elements:,}", dtype=z.dtype, parallelism="ep" if expert else "dp",
+            source="megatron-core optimizer/layer_wise_optimizer.py LayerWiseDistributedOptimizer.allgather_params",
+            why="each rank updated some tensors whole, in parts of unequal length; the next forward needs all",
         )  # fmt: skip
 
 

@@ -81,6 +81,8 @@ def optimizer(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
 def _statistics_groups(sizes: Sizes, experts: bool) -> list[str]:
     if sizes.config.use_distributed_optimizer:
         return ["world" if sizes.config.num_distributed_optimizer_instances == 1 else "optimizer_instance"]
+    if sizes.plan.training.optimizer == "dist_muon":
+        return ["world"]  # optimizer/layer_wise_optimizer.py, get_grad_norm
     # Two optimizers, for dense parameters and experts, each with its model-parallel group.
     return ["mp", "tp_ep_pp"] if experts else ["mp"]
 
