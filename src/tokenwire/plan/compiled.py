@@ -47,11 +47,11 @@ class CompileOptions(PlanConfig):
         """Return in which graph the loss is: the model's, where the model returns its loss and both are compiled, or none."""
         if not self.compile_enable or "loss" not in self.compile_components:
             return "eager"
-        return "model" if self.loss_in_model and self.blocks_compiled and self.loss_implementation == "torch" else "loss"
+        return "model" if self.one_graph and self.blocks_compiled and self.loss_implementation == "torch" else "loss"
 
     @property
-    def loss_in_model(self) -> bool:
-        """Return whether the model computes its loss itself, inside what is compiled."""
+    def one_graph(self) -> bool:
+        """Return whether blocks, head and loss are compiled together, as a model that returns its loss is."""
         return True
 
     def tokens_at_once(self, tokens: int, vocabulary: int, hidden: int) -> int:
@@ -91,6 +91,21 @@ def head_and_loss(config: PlanConfig, tokens: int, vocabulary: int, hidden: int)
 def blocks_compiled(config: PlanConfig) -> bool:
     """Return whether torch.compile fuses the operators of the blocks of a plan."""
     return isinstance(config, CompileOptions) and config.blocks_compiled
+
+
+def loss_in_one_kernel(config: PlanConfig) -> bool:
+    """Return whether one kernel each way makes the loss of the logits: the compiler's, or Liger's."""
+    return isinstance(config, CompileOptions) and (config.loss_graph != "eager" or config.loss_implementation == "liger")
+
+
+def norms_apart(config: PlanConfig) -> int | None:
+    """Return how many norms of a block are kernels of their own, None where all are: one kernel makes a residual sum and the norm after it.
+
+    Where each block is a graph the first norm of it is apart from the sum of the block before.
+    """
+    if not isinstance(config, CompileOptions) or not config.blocks_compiled:
+        return None
+    return 0 if config.one_graph else 1
 
 
 def broken_loss(config: CompileOptions, training: TrainingConfig) -> Iterator[Broken]:

@@ -67,8 +67,8 @@ class DeepspeedPlan(CompileOptions):
         return {LONG_NAMES.get(str(key), key): value for key, value in values.items()}
 
     @property
-    def loss_in_model(self) -> bool:
-        """Return whether one graph reaches from head to loss: the hooks of ZeRO-3 break it at every module."""
+    def one_graph(self) -> bool:
+        """Return whether the model is one graph: the hooks of ZeRO-3 break it at every module."""
         return self.zero_stage < 3
 
     def dtype(self, training: TrainingConfig) -> str:

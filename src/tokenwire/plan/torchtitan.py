@@ -124,8 +124,8 @@ class TorchtitanPlan(CompileOptions):
         return out
 
     @property
-    def loss_in_model(self) -> bool:
-        """Return that the loss is compiled apart (torchtitan/components/loss.py, BaseLoss)."""
+    def one_graph(self) -> bool:
+        """Return that each block is a graph, and the loss (torchtitan/distributed/compile.py; torchtitan/components/loss.py, BaseLoss)."""
         return False
 
     @property

@@ -18,6 +18,7 @@ from tokenwire.model.adapters import beside
 from tokenwire.model.architecture import Adapters, Architecture, Layer
 from tokenwire.model.tensors import layer_tensors
 from tokenwire.plan import Plan, Stage
+from tokenwire.plan.compiled import loss_in_one_kernel, norms_apart
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.attention_speed import Shape, attention_speed
@@ -132,7 +133,7 @@ def shapes_of(arch: Architecture, plan: Plan, attention: AttentionKind = "flash"
         getattr(config, "moe_expert_capacity_factor", None) if padded else None, ulysses and plan.cp > 1,
         attention == "unfused", 4.0 if training.precision == "fp32" else 2.0,
         getattr(config, "moe_token_dispatcher_type", "") == "flex", getattr(config, "use_transformer_engine_op_fuser", False),
-        getattr(config, "moe_paged_stash", False),
+        getattr(config, "moe_paged_stash", False), norms_apart(config),
     )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ def chunk_work(
     by_id = {id(arch.layers[i]): arch.layers[i] for i in layers}
     last = chunk == len(stage.chunks) - 1
     ends = (stage.has_embedding and chunk == 0, stage.has_head and last)
-    fused = getattr(plan.config, "cross_entropy_loss_fusion", False)
+    fused = getattr(plan.config, "cross_entropy_loss_fusion", False) or loss_in_one_kernel(plan.config)
     shapes = shapes_of(arch, plan, attention)
     own = _work(
         tuple(((by_id[which], redo), count) for (which, redo), count in kinds.items()), ends, plan.vocabulary_size if any(ends) else 0, fused, shapes, gpu,

@@ -43,6 +43,7 @@ class Operator(NamedTuple):
 class Shapes:
     """What a rank works on: tokens of a micro-batch, sizes of the parallelisms, bytes of an activation.
 
+    ``norms_apart``: where torch.compile fuses, the norms of a layer that no residual sum is fused with; None where nothing is fused.
     ``sent_once``: a dispatcher that sends a token once to each rank (DeepEP, HybridEP); ``experts_in_one``: the experts' products, their
     activation, biases and casts are one kernel each way; ``stashed``: what their backward needs is kept in pages, not where it was written.
     """
@@ -63,6 +64,7 @@ class Shapes:
     sent_once: bool = False
     experts_in_one: bool = False
     stashed: bool = False
+    norms_apart: int | None = None
 
     @property
     def own(self) -> int:

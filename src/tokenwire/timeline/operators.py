@@ -39,10 +39,9 @@ def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
     >>> round(sum(o.flops for o in layer_operators(llama, z) if o.phase == "forward") / 1e12, 3)
     1.924
     """
-    out: list[Operator] = []
-    for _ in range(layer.norms):
-        out += moved_only("norm", "norm", z.own * z.hidden * z.item, 2, 3)
     mixer, feed = layer.mixer, layer.feed_forward
+    norms, sums = _norms_and_residuals(layer, z)
+    out = [*norms]
     if isinstance(mixer, Attention):
         out += _attention(mixer, z)
     elif isinstance(mixer, LatentAttention):
@@ -55,10 +54,23 @@ def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
         out += feed_forward(feed, z, "feed_forward")
     elif isinstance(feed, Experts):
         out += expert_operators(feed, z)
-    for part, name in ((mixer, "attention residual"), (feed, "feed-forward residual")):
-        if part is not None:
-            out += moved_only(name, "norm", z.own * z.hidden * z.item, 3, 3)
-    return tuple(out)
+    return (*out, *sums)
+
+
+def _norms_and_residuals(layer: Layer, z: Shapes) -> tuple[list[Operator], list[Operator]]:
+    """Return the norms (2 passes over the residual stream forward, 3 backward) and the residual sums (3 and 3).
+
+    Fused by torch.compile a sum and the norm after it read two, and write the sum and the norm (4 passes), and backward read the gradients of
+    both and the sum, and write one (4).
+    """
+    size = z.own * z.hidden * z.item
+    names = [name for part, name in ((layer.mixer, "attention residual"), (layer.feed_forward, "feed-forward residual")) if part is not None]
+    fused = 0 if z.norms_apart is None else max(0, min(layer.norms - z.norms_apart, len(names)))
+    norms = [o for _ in range(layer.norms - fused) for o in moved_only("norm", "norm", size, 2, 3)]
+    sums: list[Operator] = []
+    for i, name in enumerate(names):
+        sums += moved_only(f"{name} and norm", "norm", size, 4, 4) if i < fused else moved_only(name, "norm", size, 3, 3)
+    return norms, sums
 
 
 @lru_cache(maxsize=64)
@@ -156,7 +168,8 @@ def _attention(x: Attention, z: Shapes) -> Iterator[Operator]:
     q, k, v = x.heads * d, max(x.kv_heads, z.tp) * d, max(x.kv_heads, z.tp) * d_v
     wide = (q * (2 if x.gate else 1) + k + v) // z.tp
     yield from product("query, key, value", "attention", z.tokens, z.hidden, wide, z.item)
-    yield from moved_only("rotary positions", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 2)
+    if x.qk_norm == "none" or z.norms_apart is None:  # fused by torch.compile the norm turns queries and keys too
+        yield from moved_only("rotary positions", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 2)
     if x.qk_norm != "none":
         yield from moved_only("query and key norm", "attention", z.tokens * (q + k) / z.tp * z.item, 2, 3)
     yield from _core(z, x.heads, x.kv_heads, d, d_v, x.window)

@@ -12,6 +12,7 @@ from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.communication import DATA, Calls, Said, said
 from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds, wide_layers
+from tokenwire.timeline.muon import muon_seconds
 from tokenwire.timeline.overlap import Flags, exposed, unpaired, waits
 
 SPLIT = ("zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -125,7 +126,7 @@ def load(
     if spoken.across & DATA:
         first, last = max(0.0, first - spoken.network(0, "forward")), max(0.0, last - spoken.network(0, "backward"))
     return Load(
-        stage, works, spoken, waiting, _tail(spoken, flag, first, last), optimizer_seconds(arch, plan, gpu, stage) * slower, slower
+        stage, works, spoken, waiting, _tail(spoken, flag, first, last), (optimizer_seconds(arch, plan, gpu, stage) + muon_seconds(arch, plan, gpu, stage)) * slower, slower
     )  # fmt: skip
 
 
