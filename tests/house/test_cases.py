@@ -182,3 +182,26 @@ def test_ten_what_dropout_keeps(folder: Path) -> None:
     assert (found["fits"], less["fits"]) == (False, True)
     # What could not be allocated any more, 786 MiB, are the logits of 4·1,024 tokens in fp32 over 50,304 rows.
     assert 4 * 1024 * 50_304 * 4 == 786 * 2**20
+
+
+def test_thirteen_logits_once(folder: Path) -> None:
+    # Known: 72.48 GiB in use, of which context, NCCL and the allocator's rest are no part of the prediction.
+    tokens, vocabulary, h, gib = 32 * 2048, 65_536, 1280, 2**30
+    found = _json(folder, "memory", "nanochat.toml")["stages"][0]
+    assert found["peak_bytes"] / gib == pytest.approx(72.48, rel=0.1)
+    logits = 2 * tokens * vocabulary
+    assert logits == 8 * gib
+    eager = _json(folder, "memory", "nanochat.toml", "--set", "plan.compile_enable=false")["stages"][0]
+    # Eager: 12 bytes a logit at the loss. Compiled: 2, and in the head's backward gradients of its input and weight.
+    assert eager["peak_bytes"] - found["peak_bytes"] == 12 * tokens * vocabulary - logits - 2 * tokens * h - 2 * vocabulary * h
+    # 20 layers of 18 times the residual stream, with the sums of the softmax and the statistics of 2 norms in fp32; liger: 1/52 of the
+    # logits, rounded up to 2,048 tokens.
+    assert found["by_kind"]["activations"] == 20 * (18 * 2 * tokens * h + 4 * tokens * 10 + 2 * 4 * tokens)
+
+
+def test_thirteen_stacks_of_muon(folder: Path) -> None:
+    rows = _ops(folder, "nanochat.toml")
+    # 80 matrices of 1,280² in 8 x 10 places, 20 each of 1,280 x 5,120 and back in 8 x 3; embedding and head.
+    expected = sorted([80 * 1280**2, 24 * 1280 * 5120, 24 * 1280 * 5120, 65_536 * 1280, 65_536 * 1280])
+    for op in ("reduce_scatter", "all_gather"):
+        assert sorted(x["elements"] for x in rows for _ in range(x["count"]) if x["op"] == op and x["elements"] > 10**6) == expected
