@@ -103,7 +103,7 @@ def page(lines: Sequence[Line], unsaid: Sequence[tuple[str, Run, str]], fitted: 
     yield f"\n## Rows that no journey says ({len(unsaid)})\n\n| table | run | why |\n|---|---|---|"
     for table, run, why in unsaid:
         yield f"| {table} | {run.name} | {why} |"
-    yield "\nNo input of a timed run was inferred from its time. Micro-batches of the SC21 rows, which their table does not give, are assumed; whether a"
+    yield "\nMicro-batches of the SC21 rows, which their table does not give, are assumed; how they were chosen is not recorded. Whether a"
     yield "Llama 3 70B run trains adapters is told by its published FLOP/s over its tokens/s, which is FLOPs per token."
     yield "\nStep times of Megatron's golden runs are not predicted: their models are so small that the CPU sets the pace, of which nothing is said."
     yield "\n## Every row"
