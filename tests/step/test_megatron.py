@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from typing import Any
 
 import polars as pl
@@ -105,6 +105,12 @@ PLANS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def evaluated(values: str) -> float:
+    """Return what the numbers of a formula come to: products, quotients and sums, from left to right."""
+    assert re.fullmatch(r"[\d,.()·/+ -]+", values), values
+    return float(eval(values.replace(",", "").replace("·", "*"), {"__builtins__": {}}))
+
+
 @given(PLANS, st.integers(1, 3), st.booleans())
 def test_every_plan(options: dict[str, Any], dp: int, tied: bool) -> None:
     arch = llama(tied=tied)
@@ -115,10 +121,8 @@ def test_every_plan(options: dict[str, Any], dp: int, tied: bool) -> None:
         assert row["count"] > 0
         assert row["group_size"] == plan.group_size(row["group"]) > 1
         assert row["bytes"] == element_bytes(row["elements"], row["dtype"])
-        assert row["formula"]
-        assert row["values"]
-        assert row["source"]
-        assert row["why"]
+        assert evaluated(row["values"]) == row["elements"], row["formula"]
+        assert ".py" in row["source"]
         if row["op"] in ("all_gather", "reduce_scatter"):
             assert row["elements"] % row["group_size"] == 0
     # What one stage sends, its peer receives.
@@ -157,16 +161,15 @@ def test_deepep_sends_a_token_once_to_a_rank() -> None:
     assert dispatch == round(64 * 4 * 13 / 28) * 64
 
 
-def test_a_large_plan_is_quick() -> None:
-    # The speed is reported by benchmarks; here only that no loop goes over ranks (that would take minutes).
+def test_a_plan_of_a_hundred_thousand_gpus_has_no_more_rows_than_a_small_one() -> None:
     arch = llama(126, 1024, 128, 8, 128_256, width=4096)
     options = {"tp": 8, "pp": 16, "cp": 2, "sequence_parallel": True, "use_distributed_optimizer": True,
                "decoder_first_pipeline_num_layers": 7, "decoder_last_pipeline_num_layers": 7}  # fmt: skip
-    plan = plan_of(arch, 100_352, options)
-    start = time.perf_counter()
-    step = operations(arch, plan)
-    assert time.perf_counter() - start < 10
-    assert step["group_size"].max() == 100_352
+    large, small = (operations(arch, plan_of(arch, gpus, options)) for gpus in (100_352, 512))
+    # A row is a kind of call of a stage, however many ranks make it.
+    same = ["stage", "op", "group", "phase", "count", "what"]
+    assert large.select(same).rows() == small.select(same).rows()
+    assert large["group_size"].max() == 100_352
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from tokenwire.step import operations
 
 DATA = Path(__file__).parent / "data"
 CASES = [
-    (name, case) for name in ("torchtitan", "deepspeed") if (DATA / f"{name}.json").exists()
+    (name, case)
+    for name in ("torchtitan", "deepspeed")
     for case in json.loads((DATA / f"{name}.json").read_text())["cases"]
-]  # fmt: skip
+]
 COLUMNS = {"op": pl.String, "group": pl.String, "phase": pl.String, "count": pl.Int64, "elements": pl.Int64, "dtype": pl.String,
            "peer": pl.Int64}  # fmt: skip
 
