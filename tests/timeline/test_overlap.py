@@ -4,6 +4,7 @@ import pytest
 
 from tokenwire.model import preset
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
+from tokenwire.timeline.communication import Overlap
 from tokenwire.timeline.compute import Work
 from tokenwire.timeline.overlap import Flags, unpaired, waits
 
@@ -17,7 +18,7 @@ def plan(batch: int, **options: object) -> Plan:
 
 
 def exposed(seconds: float, alone: float = 0.0, flag: Flags = BESIDE) -> float:
-    return waits({"ep": seconds}, "forward", WORK, flag, 1, 100, alone=alone)["ep"]
+    return waits({Overlap("ep"): seconds}, "forward", WORK, flag, 1, 100, alone=alone)["ep"]
 
 
 def test_a_forward_and_a_backward_hide_half_each() -> None:

@@ -24,7 +24,7 @@ from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.plan import Plan
 from tokenwire.plan.grid import Grid, Ranks
-from tokenwire.step.operation import Operation
+from tokenwire.step.operation import Operation, Product
 from tokenwire.timeline.accelerator import Accelerator
 
 CALL_SECONDS = 1e-5
@@ -196,17 +196,24 @@ class Calls:
         return self._seconds[key]
 
 
+class Overlap(NamedTuple):
+    """A class of calls within a micro-batch: the ``parallelism`` that needs them, and the ``product`` of the backward that they overlap."""
+
+    parallelism: str
+    product: Product | None = None
+
+
 @dataclass
 class Said:
     """Seconds of communication of one rank of a stage, by when they are spoken.
 
     ``action[chunk, phase]`` are seconds of one micro-batch by the parallelism of their rows (``tp``, ``sp``, ``cp``, ``ep``; ``dp`` and
-    ``fsdp`` where data parallelism speaks in every micro-batch); those with a ``~`` run beside products of the backward. ``send`` is of one
+    ``fsdp`` where data parallelism communicates in every micro-batch) and the product that they overlap. ``send`` is of one
     activation; ``tail`` has calls and their seconds altogether by class of the end of the step (``ending``). ``by_class`` has all seconds of
     a step by these same classes, and ``pp``. ``across`` are the parallelisms that leave the node, and need its NICs.
     """
 
-    action: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
+    action: dict[tuple[int, str], dict[Overlap, float]] = field(default_factory=dict)
     send: float = 0.0
     tail: dict[str, tuple[int, float]] = field(default_factory=dict)
     by_class: dict[str, float] = field(default_factory=dict)
@@ -215,7 +222,7 @@ class Said:
     def network(self, chunk: int, phase: str) -> float:
         """Return the seconds of a micro-batch in which the NICs serve calls that are not of data parallelism, and sends."""
         own = self.action.get((chunk, phase), {})
-        seconds = sum(spent for who, spent in own.items() if who.partition("~")[0] in self.across - DATA)
+        seconds = sum(spent for who, spent in own.items() if who.parallelism in self.across - DATA)
         return seconds + (self.send if "pp" in self.across else 0.0)
 
 
@@ -254,7 +261,7 @@ def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
         if op == "send" and group == "pp":
             out.send = max(out.send, each)
         elif phase in MICRO_BATCH or (phase == "gradients" and who in DATA and each_micro_batch):
-            _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _beside(row), spent / plan.micro_batches)
+            _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _class(row), spent / plan.micro_batches)
         else:
             who = ending(op, who, phase)
             number, seconds = out.tail.get(who, (0, 0.0))
@@ -275,10 +282,10 @@ def _each_micro_batch(plan: Plan) -> bool:
     return config.dialect == "ddp" and not getattr(config, "no_sync", False)
 
 
-def _beside(row: Operation) -> str:
-    """Return the class of a row; those with ``~input`` and ``~weight`` overlap that product of the backward."""
+def _class(row: Operation) -> Overlap:
+    """Return the class of a row of a micro-batch."""
     # The output layer's products are timed apart from those of the layers, so its calls are not overlapped with them.
-    return f"{row.parallelism}~{row.overlapped}" if row.overlapped and row.layers else row.parallelism
+    return Overlap(row.parallelism, row.overlapped if row.layers else None)
 
 
 class Shares(NamedTuple):
@@ -301,7 +308,7 @@ class Shares(NamedTuple):
         return {"layers": self.layers, "embedding": self.first, "head": self.last, "loss": self.last}[row.role]
 
 
-def _spread(out: Said, shares: tuple[float, ...], phase: str, who: str, seconds: float) -> None:
+def _spread(out: Said, shares: tuple[float, ...], phase: str, who: Overlap, seconds: float) -> None:
     """Add seconds of a micro-batch to the virtual stages."""
     for chunk, share in enumerate(shares):
         if share:

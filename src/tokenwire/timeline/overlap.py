@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tokenwire.plan import Plan, PlanConfig
-from tokenwire.timeline.communication import DATA, TENSOR
+from tokenwire.timeline.communication import DATA, TENSOR, Overlap
 from tokenwire.timeline.compute import Work
 
 
@@ -64,7 +64,7 @@ def exposed(c: float, work: float, pieces: int) -> float:
 
 
 def waits(
-    said: dict[str, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0, taken: float = 0.0,
+    said: dict[Overlap, float], phase: str, work: Work, flag: Flags, tp: int, units: int, beside: float = 0.0, taken: float = 0.0,
     alone: float = 0.0,
 ) -> dict[str, float]:  # fmt: skip
     """Return the exposed seconds of one micro-batch of a virtual stage, forward or backward, by class.
@@ -76,7 +76,7 @@ def waits(
     products = {"forward": work.matmul.get("forward", 0.0)}
     products["backward"] = work.matmul.get("input", 0.0) + work.matmul.get("weight", 0.0)
     for who, seconds in said.items():
-        name, _, product = who.partition("~")
+        name, product = who
         if name in DATA:
             continue
         if name in TENSOR and flag.tensor:
@@ -95,7 +95,7 @@ def waits(
         room = (work.forward if phase == "forward" else work.backward) + sum(out.values()) - taken
         spent = exposed(sharded, max(room, 0.0), units) if flag.sharded else sharded
         spent += beside * (sharded - spent)
-        out |= {who: spent * seconds / sharded for who, seconds in said.items() if who in DATA}
+        out |= {name: spent * seconds / sharded for (name, _), seconds in said.items() if name in DATA}
     return out
 
 
@@ -110,5 +110,5 @@ def unpaired(plan: Plan) -> float:
     return min(1.0, first / (plan.micro_batches * (plan.vpp if plan.pp > 1 else 1)))
 
 
-def _all(said: dict[str, float], names: set[str]) -> float:
-    return sum(seconds for who, seconds in said.items() if who.partition("~")[0] in names)
+def _all(said: dict[Overlap, float], names: set[str]) -> float:
+    return sum(seconds for who, seconds in said.items() if who.parallelism in names)
