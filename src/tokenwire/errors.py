@@ -40,6 +40,20 @@ def closest(name: str, known: Iterable[str]) -> str:
     return found[0] if found else ""
 
 
+def edits(a: str, b: str) -> int:
+    """Return how many letters must be put in, taken out or changed to make ``a`` into ``b`` (Levenshtein).
+
+    >>> edits("lama", "llama"), edits("olmo", "openelm")
+    (1, 5)
+    """
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, start=1):
+        last, row[0] = row[0], i
+        for j, y in enumerate(b, start=1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
+    return row[-1]
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, where: str = "") -> InputError:
     """Return the error for a name that is not in a list, with the nearest one and the whole list.
 

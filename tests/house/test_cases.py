@@ -22,7 +22,7 @@ Shown = tuple[str, str, str]
 
 def _blocks(root: Path) -> list[tuple[str, str]]:
     page = (root / "docs" / "cases.md").read_text("utf-8")
-    return re.findall(r"```(toml|sh|text|error)\n(.*?)```", page, re.DOTALL)
+    return re.findall(r"```(toml|json|sh|text|error)\n(.*?)```", page, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,8 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             name = text.splitlines()[0].removeprefix("# ")
             assert re.fullmatch(r"[\w-]+\.toml", name)
             (out / name).write_text(text, "utf-8")
+        if kind == "json":
+            (out / json.loads(text)["_name_or_path"]).write_text(text, "utf-8")
     return out
 
 
@@ -205,3 +207,23 @@ def test_thirteen_stacks_of_muon(folder: Path) -> None:
     expected = sorted([80 * 1280**2, 24 * 1280 * 5120, 24 * 1280 * 5120, 65_536 * 1280, 65_536 * 1280])
     for op in ("reduce_scatter", "all_gather"):
         assert sorted(x["elements"] for x in rows for _ in range(x["count"]) if x["op"] == op and x["elements"] > 10**6) == expected
+
+
+def test_fourteen_layers_of_different_sizes(folder: Path) -> None:
+    kinds = _json(folder, "model", "openelm.json")
+    assert kinds["parameters"] == 1_079_891_456
+    # Layer 0: q, k, v (16 + 2·4)·64·2048, output 16·64·2048, norms of d 2·64, gate and up 2·1024·2048, down 1024·2048, two norms.
+    assert kinds["layer_kinds"][0]["parameters_each"] == (24 + 16) * 64 * 2048 + 2 * 64 + 3 * 1024 * 2048 + 2 * 2048
+    puzzle = _json(folder, "model", "puzzle.json")
+    whole = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+    no_attention, linear = 3 * 4096 * 3584 + 4096, 2 * 4096**2 + 2 * 4096 * 512 + 4096**2 + 2 * 4096
+    assert [x["parameters_each"] for x in puzzle["layer_kinds"]] == [whole, no_attention, linear]
+    assert puzzle["parameters"] == whole + no_attention + linear + 2 * 32000 * 4096 + 4096
+
+
+def test_fifteen_what_is_left_out_is_named(folder: Path) -> None:
+    found = _json(folder, "model", "ministral.json")
+    assert [(x["field"], x["kind"]) for x in found["left_out"]] == [("vision_config", "part")]
+    # A layer: q and output 2·3072·4096, k and v 2·3072·1024, 3·3072·9216, two norms; 26 of them, tied embedding, final norm.
+    layer = 2 * 3072 * 4096 + 2 * 3072 * 1024 + 3 * 3072 * 9216 + 2 * 3072
+    assert found["parameters"] == 26 * layer + 131072 * 3072 + 3072

@@ -11,9 +11,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
+Split = Literal["column", "row", "vocabulary", "replicated"]
+"""How tensor parallelism cuts a tensor: by its output rows ("column-parallel"), its inputs, its vocabulary, or not."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that few families have: its name in its layer, its shape, and how tensor parallelism cuts it.
+
+    ``multiplies`` says that each token is multiplied with it. ``held`` False is the tensor of an earlier layer, used once more
+    (Zamba 2's shared blocks). Outside the layers ``part`` says whether it belongs to the embedding or to the head.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    split: Split = "replicated"
+    multiplies: bool = True
+    held: bool = True
+    part: str = "mixer"
+
+    @property
+    def products(self) -> int:
+        """Return the multiplications for one token: the elements of a matrix, none for a vector or a table of rows."""
+        return (
+            prod(self.shape) if self.multiplies and len(self.shape) > 1 and self.split != "vocabulary" else 0
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Return the numbers that a product with it puts out for one token."""
+        return prod(self.shape[:-1]) if self.products else 0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A field of a configuration that does not count here: a ``part`` of the model, a field that is ``unknown``, or an
+    ``effect`` on FLOPs, time or memory that is not predicted."""
+
+    field: str
+    kind: Literal["part", "unknown", "effect"]
+    what: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +73,7 @@ class Attention:
     ``qk_norm`` normalises queries and keys: over d with one weight for all heads (``head``), over d with a weight for
     each head (``each``), or over all heads together (``full``). ``value_head_dim`` is d of the values where it differs,
     ``gate`` an output gate as wide as the queries (Qwen 3 Next); ``key_bias`` False leaves the keys out of ``qkv_bias``.
+    ``kv_weights``: ``keys`` has values that are the keys, ``none`` takes both from an earlier layer (Gemma 3n and 4).
     """
 
     heads: int
@@ -47,6 +89,26 @@ class Attention:
     qk_norm_bias: bool = False
     value_head_dim: int | None = None
     gate: bool = False
+    kv_weights: Literal["both", "keys", "none"] = "both"
+
+    @property
+    def value_width(self) -> int:
+        """Return the numbers of all values of a token that a projection of their own makes."""
+        return self.kv_heads * (self.value_head_dim or self.head_dim) if self.kv_weights == "both" else 0
+
+    @property
+    def key_width(self) -> int:
+        """Return the numbers of all keys of a token that a projection makes."""
+        return 0 if self.kv_weights == "none" else self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """What chooses the ``top_k`` tokens that attention looks at (DeepSeek V3.2): small heads that score every token."""
+
+    heads: int
+    head_dim: int
+    top_k: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +123,7 @@ class LatentAttention:
     v_head_dim: int
     qkv_bias: bool = False
     output_bias: bool = False
+    indexer: Indexer | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +160,8 @@ class Experts:
 
     ``correction_bias`` (DeepSeek V3's balance of the router) is a buffer,
     not a parameter, unless ``correction_parameter`` (ERNIE 4.5). ``latent_size`` is the width
-    the experts work on where tokens are projected down before and up after (Nemotron 3).
+    the experts work on where tokens are projected down before and up after (Nemotron 3). ``identities`` are experts without
+    weights, which the router may choose too (LongCat): ``active`` is the mean of the others.
     """
 
     count: int
@@ -113,6 +177,7 @@ class Experts:
     activation: str = "silu"
     latent_size: int | None = None
     latent_bias: bool = False
+    identities: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +191,28 @@ class DeltaNet:
     conv_kernel: int = 4
 
 
-Mixer = Attention | LatentAttention | StateSpace | DeltaNet
+@dataclass(frozen=True)
+class TokenMixer:
+    """A mixer that is described by its tensors: column-parallel products, what happens by channel or head, a row-parallel product.
+
+    ``state`` counts the multiplications of its state for one token; tensor parallelism must divide ``heads``.
+    """
+
+    kind: Literal["short convolution", "lightning attention", "delta attention", "gated recurrence", "linear"]
+    weights: tuple[Weight, ...]
+    heads: int
+    state: int = 0
+
+
+Mixer = Attention | LatentAttention | StateSpace | DeltaNet | TokenMixer
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a layer has besides mixer and feed-forward part: tensors, and an attention whose projections are among them."""
+
+    weights: tuple[Weight, ...]
+    attention: Attention | None = None
 
 
 @dataclass(frozen=True)
@@ -137,9 +223,16 @@ class Layer:
     """
 
     mixer: Mixer | None
-    feed_forward: FeedForward | Experts | None
+    feed_forward: FeedForward | Experts | TokenMixer | None
     norms: int = 2
     parallel: bool = False
+    extra: Extra | None = None
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the tensors that are described one by one, of the mixer and of ``extra``."""
+        own = sum((part.weights for part in (self.mixer, self.feed_forward) if isinstance(part, TokenMixer)), ())
+        return own + (self.extra.weights if self.extra else ())
 
 
 @dataclass(frozen=True)
@@ -176,6 +269,12 @@ class Architecture:
     mtp_block: tuple[Layer, ...] = ()
     rope_theta: float = 10_000.0
     adapters: Adapters | None = None
+    # Tensors outside the layers that few families have.
+    extra: tuple[Weight, ...] = ()
+    # What one layer takes from another that a stage of a pipeline would have to send besides activations; none: it can be cut.
+    between_layers: str = ""
+    # What the configuration has that is not counted.
+    left_out: tuple[LeftOut, ...] = ()
 
     def __hash__(self) -> int:
         """Return the hash of all fields, worked out once: many things are kept by model."""
@@ -198,10 +297,6 @@ class Architecture:
     def next_token_block(self) -> tuple[Layer, ...]:
         """Return the layers of a module that predicts a further token."""
         return self.mtp_block or self.layers[-1:]
-
-
-Split = Literal["column", "row", "vocabulary", "replicated"]
-"""How tensor parallelism cuts a tensor: by its output rows ("column-parallel"), its inputs, its vocabulary, or not."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from tokenwire.model.architecture import (
 )
 from tokenwire.model.families import reader_of
 from tokenwire.model.fields import MOST_LAYERS, Fields
+from tokenwire.model.left_out import fields_left_out, parts_left_out
+from tokenwire.model.overrides import with_overrides
 from tokenwire.model.parameters import ParameterCount, parameters
 from tokenwire.model.pattern import layers_of, state_space
 
@@ -176,20 +178,25 @@ def from_huggingface(fields: Mapping[str, Any], *, where: str = "config.json") -
     """
     read = Fields(fields, where)
     kind = read.word("model_type", default="")
-    text = fields.get("text_config")
-    if isinstance(text, Mapping) and text:
-        if where.count(" text_config") > 7:
-            raise InputError("text_config", where=where.split(" text_config")[0], rule="is nested too deeply")
+    inner = next((name for name in _TEXT if isinstance(fields.get(name), Mapping) and fields[name]), None)
+    if inner is not None:
+        if where.count(f" {inner}") > 7:
+            raise InputError(inner, where=where.split(f" {inner}")[0], rule="is nested too deeply")
         # A model of text and images: what is trained on text is its text part.
-        inner = (
-            {"tie_word_embeddings": fields["tie_word_embeddings"]} if "tie_word_embeddings" in fields else {}
-        )
-        merged = {**inner, **text}
+        tied = {"tie_word_embeddings": fields["tie_word_embeddings"]} if "tie_word_embeddings" in fields else {}
+        merged = {**tied, **fields[inner]}
         merged.setdefault("model_type", {"gemma3": "gemma3_text"}.get(kind, kind))
-        return from_huggingface(merged, where=f"{where} text_config")
+        arch = from_huggingface(merged, where=f"{where} {inner}")
+        return replace(arch, left_out=(*arch.left_out, *parts_left_out(fields, inner)))
     if not kind:
         raise InputError("model_type is missing", where=where, rule="it names the family (gpt2, llama, ...)")
-    return reader_of(kind, where)(read)
+    arch = reader_of(kind, where)(read)
+    arch = with_overrides(read, arch, reader_of(kind, where))
+    return replace(arch, left_out=(*arch.left_out, *fields_left_out(read, arch)))
+
+
+_TEXT = ("text_config", "llm_config", "language_config")
+"""Where a multimodal configuration has its text part."""
 
 
 def architecture(config: ModelConfig, vocabulary_size: int | None = None) -> Architecture:

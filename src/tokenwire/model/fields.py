@@ -26,8 +26,26 @@ class Fields:
     tokenwire.errors.InputError: config.json n_embd = -1: must be a whole number from 1 to 1,099,511,627,776
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
-        self.values, self.where = values, where
+    def __init__(self, values: Mapping[str, Any], where: str = "", of: Fields | None = None) -> None:
+        self._values, self.where = values, where
+        self._read: set[str] = of._read if of else set()
+        self._sections: list[tuple[str, Fields]] = of._sections if of else []
+
+    def having(self, values: Mapping[str, Any]) -> Fields:
+        """Return the fields with some of other values; what is read of them counts as read of these."""
+        return Fields({**self._values, **values}, self.where, self)
+
+    def value(self, name: str) -> Any:
+        """Return a value as it stands, of whatever type, None where the key is missing."""
+        self._read.add(name)
+        return self._values.get(name)
+
+    def unread(self) -> dict[str, Any]:
+        """Return the keys that nothing has asked for, with their values."""
+        own = {name: value for name, value in self._values.items() if name not in self._read}
+        return own | {
+            f"{name}.{key}": value for name, part in self._sections for key, value in part.unread().items()
+        }
 
     def has(self, *names: str) -> bool:
         """Return whether one of the keys is there and not null."""
@@ -35,7 +53,8 @@ class Fields:
 
     def given(self, name: str) -> bool:
         """Return whether the key is there, even as null."""
-        return name in self.values
+        self._read.add(name)
+        return name in self._values
 
     def size(self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST) -> int:
         """Return a whole number within limits."""
@@ -95,6 +114,17 @@ class Fields:
             "a list of whole numbers",
         )
 
+    def sizes_by_layer(self, name: str, layers: int, default: int) -> list[int]:
+        """Return a size for each of ``layers`` layers: a list of as many, or one for all."""
+        if not isinstance(self.value(name), list):
+            return [self.size(name, default=default)] * layers
+        found = self.sizes(name) or []
+        if len(found) != layers or 0 in found:
+            raise self.wrong(
+                name, found, f"must be one size, or one of at least 1 for each of the {layers} layers"
+            )
+        return found
+
     def section(self, *names: str) -> Fields:
         """Return the fields of a nested mapping (empty where it is missing)."""
         name, value = self._find(names)
@@ -102,7 +132,9 @@ class Fields:
             return Fields({}, self.where)
         if not isinstance(value, Mapping):
             raise self.wrong(name, value, "must be a mapping")
-        return Fields(value, f"{self.where} {name}.".strip())
+        part = Fields(value, f"{self.where} {name}.".strip())
+        self._sections.append((name, part))
+        return part
 
     def layers(self, *names: str, default: int | None = None) -> int:
         """Return the number of layers."""
@@ -118,9 +150,11 @@ class Fields:
         return InputError(f"{name} = {shown[:60]}", where=self.where, rule=rule, nearest=nearest)
 
     def _find(self, names: Sequence[str]) -> tuple[str, Any]:
+        # All names count as read: they are one field.
+        self._read.update(names)
         for name in names:
-            if self.values.get(name) is not None:
-                return name, self.values[name]
+            if self._values.get(name) is not None:
+                return name, self._values[name]
         return names[0], None
 
     def _list(self, names: Sequence[str], right: Any, kind: str) -> list[Any] | None:

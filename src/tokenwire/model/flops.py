@@ -32,6 +32,7 @@ from tokenwire.model.architecture import (
     Layer,
     Mixer,
     StateSpace,
+    TokenMixer,
 )
 from tokenwire.model.parameters import layer_runs, parameters
 
@@ -62,13 +63,20 @@ def score_width(mixer: Mixer | None) -> int:
     return 0
 
 
+def _scores(arch: Architecture) -> int:
+    return sum(
+        score_width(layer.mixer) + score_width(layer.extra.attention if layer.extra else None)
+        for layer in arch.layers
+    )
+
+
 def _six_n(arch: Architecture, s: int) -> Figure:
     n = parameters(arch).active
     return Figure("FLOPs a token, 6N", 6 * n, "FLOP", "6N", f"6·{n:,}", "Kaplan et al. 2020, section 2.1")
 
 
 def _palm(arch: Architecture, s: int, scores: int = 12, name: str = "palm") -> Figure:
-    n, w = parameters(arch).active, sum(score_width(layer.mixer) for layer in arch.layers)
+    n, w = parameters(arch).active, _scores(arch)
     return Figure(
         f"FLOPs a token, {name}", 6 * n + scores * w * s, "FLOP", f"6N + {scores}·Σ a·d·s",
         f"6·{n:,} + {scores}·{w:,}·{s:,}", "Chowdhery et al. 2022, appendix B",
@@ -80,7 +88,7 @@ def _palm_causal(arch: Architecture, s: int) -> Figure:
 
 
 def _torchtitan(arch: Architecture, s: int) -> Figure:
-    count, w = parameters(arch), sum(score_width(layer.mixer) for layer in arch.layers)
+    count, w = parameters(arch), _scores(arch)
     n = count.active - count.embedding
     return Figure(
         "FLOPs a token, torchtitan", 6 * n + 12 * w * s, "FLOP", "6(N-N_e) + 12·Σ a·d·s",
@@ -90,13 +98,19 @@ def _torchtitan(arch: Architecture, s: int) -> Figure:
 
 def _megatron(arch: Architecture, s: int, *, causal: bool = True) -> Figure:
     h, V = arch.hidden_size, arch.vocabulary_size
-    mixers = sum(n * _mixer_products(h, layer.mixer, s, causal) for layer, n in layer_runs(arch))
+    mixers = sum(
+        n * (_mixer_products(h, layer.mixer, s, causal) + _extra_products(layer, s, causal))
+        for layer, n in layer_runs(arch)
+    )
+    mixers += sum(weight.products for weight in arch.extra)
     wide = sum(n * _feed_forward_products(h, layer) for layer, n in layer_runs(arch))
     head = V * h
     total = mixers + wide + head
     if arch.mtp_layers:
         each = sum(
-            _mixer_products(h, one.mixer, s, causal) + _feed_forward_products(h, one)
+            _mixer_products(h, one.mixer, s, causal)
+            + _extra_products(one, s, causal)
+            + _feed_forward_products(h, one)
             for one in arch.next_token_block
         )
         total += arch.mtp_layers * (each + 3 * h + 2 * h * h + head)
@@ -135,12 +149,20 @@ def _megatron_full(arch: Architecture, s: int) -> Figure:
     return _megatron(arch, s, causal=False)
 
 
+def _extra_products(layer: Layer, s: int, causal: bool) -> float:
+    if layer.extra is None:
+        return 0
+    a = layer.extra.attention
+    scores = a.heads * (a.head_dim + (a.value_head_dim or a.head_dim)) * (s / 2 if causal else s) if a else 0
+    return sum(weight.products for weight in layer.extra.weights) + scores
+
+
 def _mixer_products(h: int, mixer: Mixer | None, s: int, causal: bool) -> float:
     """Return the multiplications of a mixer for one token."""
     scores = s / 2 if causal else s
     if isinstance(mixer, Attention):
         d, d_v = mixer.head_dim, mixer.value_head_dim or mixer.head_dim
-        q, k, v, out = mixer.heads * d, mixer.kv_heads * d, mixer.kv_heads * d_v, mixer.heads * d_v
+        q, k, v, out = mixer.heads * d, mixer.key_width, mixer.value_width, mixer.heads * d_v
         return h * (q * (2 if mixer.gate else 1) + k + v + out) + (q + out) * scores
     if isinstance(mixer, LatentAttention):
         a, d_qk = mixer.heads, mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
@@ -150,12 +172,33 @@ def _mixer_products(h: int, mixer: Mixer | None, s: int, causal: bool) -> float:
             mixer.kv_lora_rank * (h + a * (mixer.qk_nope_head_dim + mixer.v_head_dim) + 1)
             + h * mixer.qk_rope_head_dim
         )
-        return q + kv + h * a * mixer.v_head_dim + a * (d_qk + mixer.v_head_dim) * scores
+        index = 0.0
+        if (x := mixer.indexer) is not None:
+            # All tokens are scored by the indexer, top_k of them by the heads.
+            index = (
+                x.heads * x.head_dim * (rank or h)
+                + h * (x.head_dim + x.heads)
+                + x.heads * x.head_dim * scores
+            )
+            scores = chosen(s, x.top_k) if causal else min(s, x.top_k)
+        return q + kv + index + h * a * mixer.v_head_dim + a * (d_qk + mixer.v_head_dim) * scores
+    if isinstance(mixer, TokenMixer):
+        return sum(weight.products for weight in mixer.weights) + mixer.state
     if isinstance(mixer, DeltaNet):
         k, v = mixer.key_heads * mixer.key_head_dim, mixer.value_heads * mixer.value_head_dim
         delta = mixer.value_heads * mixer.value_head_dim**2 * 4
         return h * (2 * k + 2 * v + 2 * mixer.value_heads) + mixer.conv_kernel * (2 * k + v) + delta + h * v
     return _state_space_products(h, mixer) if mixer is not None else 0
+
+
+def chosen(s: int, top_k: int) -> float:
+    """Return the tokens that a token looks at, on average over ``s`` of them, where it looks at ``top_k`` at most.
+
+    >>> chosen(4096, 4096), chosen(4096, 2048)
+    (2048.0, 1536.0)
+    """
+    k = min(top_k, s)
+    return k - k * k / (2 * s)
 
 
 def _state_space_products(h: int, m: StateSpace) -> float:
@@ -171,6 +214,8 @@ def _feed_forward_products(h: int, layer: Layer) -> int:
     part = layer.feed_forward
     if isinstance(part, FeedForward):
         return h * part.width * (3 if part.gated else 2)
+    if isinstance(part, TokenMixer):
+        return sum(weight.products for weight in part.weights)
     if isinstance(part, Experts):
         inner = part.latent_size or h
         products = inner * part.width * (3 if part.gated else 2) * part.active

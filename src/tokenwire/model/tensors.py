@@ -32,6 +32,8 @@ from tokenwire.model.architecture import (
     Split,
     StateSpace,
     Tensor,
+    TokenMixer,
+    Weight,
 )
 
 Layout = Literal["separate", "megatron"]
@@ -69,10 +71,12 @@ def _all(arch: Architecture, layout: Layout) -> Iterator[Tensor]:
         yield Tensor("embedding.project_in.weight", "embedding", (h, width))
     if arch.embedding_norm:
         yield from _norm("embedding_norm", "norm", h, arch.norm, None)
+    yield from _outside(arch, "embedding")
     for index, layer in enumerate(arch.layers):
         yield from layer_tensors(arch, layer, index, layout)
     if arch.final_norm:
         yield from _norm("final_norm", "final_norm", h, arch.norm, None)
+    yield from _outside(arch, "head")
     if width != h:
         yield Tensor("head.project_out.weight", "head", (width, h))
     if not arch.tied_embeddings:
@@ -81,6 +85,15 @@ def _all(arch: Architecture, layout: Layout) -> Iterator[Tensor]:
         yield Tensor("head.bias", "head", (V,), None, "vocabulary", 0)
     for index in range(len(arch.layers), len(arch.layers) + arch.mtp_layers):
         yield from _next_token_layer(arch, index, layout)
+
+
+def _outside(arch: Architecture, part: str) -> Iterator[Tensor]:
+    return (_described(f"{part}.", weight, None) for weight in arch.extra if weight.part == part)
+
+
+def _described(prefix: str, weight: Weight, layer: int | None) -> Tensor:
+    cut = {"column": 0, "row": len(weight.shape) - 1, "vocabulary": 0}.get(weight.split)
+    return Tensor(prefix + weight.name, weight.part, weight.shape, layer, weight.split, cut)
 
 
 def _next_token_layer(arch: Architecture, index: int, layout: Layout) -> Iterator[Tensor]:
@@ -112,11 +125,16 @@ def layer_tensors(
         yield from _mixer(arch, layer.mixer, index, layout)
     for norm in norms[1:]:
         yield from norm
-    if isinstance(layer.feed_forward, Experts):
+    if isinstance(layer.feed_forward, TokenMixer):
+        weights = (replace(one, part="feed_forward") for one in layer.feed_forward.weights)
+        yield from (_described(f"layers.{index}.feed_forward.", one, index) for one in weights)
+    elif isinstance(layer.feed_forward, Experts):
         yield from _experts(arch, layer.feed_forward, index, layout)
     elif layer.feed_forward is not None:
         prefix = f"layers.{index}.feed_forward"
         yield from _feed_forward(arch, layer.feed_forward, prefix, "feed_forward", index, layout)
+    if layer.extra is not None:
+        yield from (_described(f"layers.{index}.", one, index) for one in layer.extra.weights if one.held)
     if arch.adapters is not None:
         yield from adapter_tensors(arch.hidden_size, layer, index, arch.adapters)
 
@@ -162,12 +180,14 @@ def _mixer(arch: Architecture, mixer: Mixer, layer: int, layout: Layout) -> Iter
         return _latent_attention(arch, mixer, layer, layout)
     if isinstance(mixer, DeltaNet):
         return _delta_net(arch, mixer, layer)
+    if isinstance(mixer, TokenMixer):
+        return (_described(f"layers.{layer}.mixer.", one, layer) for one in mixer.weights if one.held)
     return _mamba(arch, mixer, layer) if mixer.version == 1 else _mamba2(arch, mixer, layer)
 
 
 def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> Iterator[Tensor]:
     h, d, d_v = arch.hidden_size, a.head_dim, a.value_head_dim or a.head_dim
-    q, k, v = a.heads * d * (2 if a.gate else 1), a.kv_heads * d, a.kv_heads * d_v
+    q, k, v = a.heads * d * (2 if a.gate else 1), a.key_width, a.value_width
     prefix = f"layers.{layer}.attention"
     output = list(_linear(f"{prefix}.output", "mixer", h, a.heads * d_v, layer, "row", bias=a.output_bias))
     if layout == "megatron":
@@ -179,13 +199,15 @@ def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> 
         yield from _linear(f"{prefix}.qkv", "mixer", q + k + v, h, layer, "column", bias=a.qkv_bias)
     else:
         yield from _linear(f"{prefix}.q", "mixer", q, h, layer, "column", bias=a.qkv_bias)
-        yield from _linear(f"{prefix}.k", "mixer", k, h, layer, "column", bias=a.qkv_bias and a.key_bias)
-        yield from _linear(f"{prefix}.v", "mixer", v, h, layer, "column", bias=a.qkv_bias)
+        if k:
+            yield from _linear(f"{prefix}.k", "mixer", k, h, layer, "column", bias=a.qkv_bias and a.key_bias)
+        if v:
+            yield from _linear(f"{prefix}.v", "mixer", v, h, layer, "column", bias=a.qkv_bias)
     if layout != "megatron":
         yield from output
     if a.qk_norm != "none":
         norm = Norm(bias=a.qk_norm_bias)
-        for name, heads in (("q_norm", a.heads), ("k_norm", a.kv_heads)):
+        for name, heads in (("q_norm", a.heads), ("k_norm", a.kv_heads))[: 2 if k else 1]:
             size = d if a.qk_norm == "head" else heads * d
             for tensor in _norm(f"{prefix}.{name}", "mixer", size, norm, layer):
                 # A weight for each head goes with its head; one over all heads needs all of it on every rank.
@@ -221,8 +243,20 @@ def _latent_attention(arch: Architecture, a: LatentAttention, layer: int, layout
     yield Tensor(f"{prefix}.kv_norm.weight", "mixer", (a.kv_lora_rank,), layer)
     d_kv = a.qk_nope_head_dim + a.v_head_dim
     yield from _linear(f"{prefix}.kv_up", "mixer", a.heads * d_kv, a.kv_lora_rank, layer, "column")
+    if a.indexer is not None:
+        yield from _indexer(h, a, f"{prefix}.indexer", layer)
     if layout != "megatron":
         yield from output
+
+
+def _indexer(h: int, a: LatentAttention, prefix: str, layer: int) -> Iterator[Tensor]:
+    # Every rank scores all tokens with all heads, so all of it is held whole (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py, Indexer).
+    assert a.indexer is not None
+    x = a.indexer
+    yield from _linear(f"{prefix}.q_up", "mixer", x.heads * x.head_dim, a.q_lora_rank or h, layer)
+    yield from _linear(f"{prefix}.k", "mixer", x.head_dim, h, layer)
+    yield from _norm(f"{prefix}.k_norm", "mixer", x.head_dim, Norm("layer", bias=True), layer)
+    yield from _linear(f"{prefix}.head_weights", "mixer", x.heads, h, layer)
 
 
 def _mamba(arch: Architecture, m: StateSpace, layer: int) -> Iterator[Tensor]:
@@ -288,7 +322,7 @@ def _feed_forward(
 def _experts(arch: Architecture, e: Experts, layer: int, layout: Layout) -> Iterator[Tensor]:
     h, E, f, prefix = arch.hidden_size, e.count, e.width, f"layers.{layer}"
     inner = e.latent_size or h
-    yield from _linear(f"{prefix}.router", "router", E, h, layer, bias=e.router_bias)
+    yield from _linear(f"{prefix}.router", "router", E + e.identities, h, layer, bias=e.router_bias)
     if e.correction_parameter:
         yield Tensor(f"{prefix}.router.correction", "router", (E,), layer)
     if e.latent_size:

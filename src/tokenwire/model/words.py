@@ -14,6 +14,7 @@ from tokenwire.model.architecture import (
     LatentAttention,
     Mixer,
     StateSpace,
+    TokenMixer,
 )
 from tokenwire.model.tensors import Layout, tensors
 
@@ -35,17 +36,20 @@ def mixer_in_words(mixer: Mixer | None) -> str:
         return f"attention: {heads}, d = {mixer.head_dim}{window}"
     if isinstance(mixer, LatentAttention):
         query = f"query rank {mixer.q_lora_rank:,}, " if mixer.q_lora_rank else ""
-        return f"latent attention: {mixer.heads} heads, {query}KV rank {mixer.kv_lora_rank:,}"
+        index = f", {mixer.indexer.top_k:,} tokens chosen" if mixer.indexer else ""
+        return f"latent attention: {mixer.heads} heads, {query}KV rank {mixer.kv_lora_rank:,}{index}"
     if isinstance(mixer, StateSpace):
         return (
             f"Mamba{' 2' if mixer.version == 2 else ''}: width {mixer.inner_size:,}, state {mixer.state_size}"
         )
     if isinstance(mixer, DeltaNet):
         return f"gated delta net: {mixer.value_heads} heads, d = {mixer.value_head_dim}"
+    if isinstance(mixer, TokenMixer):
+        return f"{mixer.kind}: {mixer.heads:,} {'channels' if mixer.kind in ('short convolution', 'linear') else 'heads'}"
     return ""
 
 
-def feed_forward_in_words(part: FeedForward | Experts | None) -> str:
+def feed_forward_in_words(part: FeedForward | Experts | TokenMixer | None) -> str:
     """Return what a feed-forward part is, in the field's words.
 
     >>> feed_forward_in_words(FeedForward(14336, gated=True, activation="silu"))
@@ -57,6 +61,8 @@ def feed_forward_in_words(part: FeedForward | Experts | None) -> str:
         shared = f", shared f = {part.shared.width:,}" if part.shared else ""
         latent = f" on {part.latent_size:,} numbers a token" if part.latent_size else ""
         return f"{part.count} experts, {part.active} active, f = {part.width:,}{latent}{shared}"
+    if isinstance(part, TokenMixer):
+        return f"{part.kind} in place of a feed-forward part"
     return ""
 
 

@@ -157,6 +157,7 @@ def _stages(p: int, layers: int) -> tuple[Any, ...]:
 
 def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     from tokenwire.model.architecture import Attention
+    from tokenwire.plan.described import uncut
     from tokenwire.plan.muon import uses_muon
     from tokenwire.plan.rules import Broken
 
@@ -169,6 +170,7 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
         yield Broken("plan", "pp" if c.pp > c.cp else "cp", f"pp·cp = {c.pp * c.cp:,} must divide the {choice.gpus:,} GPUs",
                      (("cluster", "gpus"),))  # fmt: skip
         return
+    yield from uncut(choice, arch)
     dp = choice.gpus // (c.pp * c.cp)
     if c.pp > len(arch.layers):
         yield Broken("plan", "pp", f"the model has only {len(arch.layers)} layers, so a stage would be without a layer")

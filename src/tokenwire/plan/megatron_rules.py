@@ -17,6 +17,7 @@ from tokenwire.model.architecture import (
     LatentAttention,
     StateSpace,
 )
+from tokenwire.plan.described import uncut
 from tokenwire.plan.megatron import MegatronPlan
 from tokenwire.plan.megatron_options import options
 from tokenwire.plan.megatron_pipeline_layout import broken_rules, even, rows
@@ -28,7 +29,7 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     """Yield every rule that the choice breaks for this model, most basic first."""
     config = choice.config
     assert isinstance(config, MegatronPlan)
-    shape = [*_world(choice, config), *_widths(config, arch), *_experts(choice, config, arch), *_layers(config, arch)]
+    shape = [*_world(choice, config), *_widths(config, arch), *uncut(choice, arch), *_experts(choice, config, arch), *_layers(config, arch)]
     yield from shape
     yield from _batches(choice, config)
     if not shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +14,7 @@ from tokenwire.config import read_section
 from tokenwire.errors import InputError, unknown
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan.base import PlanConfig
+from tokenwire.plan.described import unpredicted
 from tokenwire.plan.grid import Grid, Ranks
 from tokenwire.plan.pipelining import PipelineSchedule
 from tokenwire.plan.training import TrainingConfig
@@ -210,4 +211,5 @@ def resolve(config: PlanConfig, training: TrainingConfig, arch: Architecture, gp
 
     Raises ``InputError`` naming key, value, rule and the nearest value that works.
     """
-    return config.resolve(training, arch, gpus)
+    plan = config.resolve(training, arch, gpus)
+    return replace(plan, notes=(*plan.notes, *unpredicted(arch))) if arch.left_out else plan

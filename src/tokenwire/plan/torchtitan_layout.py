@@ -14,6 +14,7 @@ from functools import partial
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention
 from tokenwire.plan.compiled import broken_loss
+from tokenwire.plan.described import uncut
 from tokenwire.plan.grid import Grid
 from tokenwire.plan.muon import uses_muon
 from tokenwire.plan.plan import Plan, Stage
@@ -97,6 +98,7 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     assert isinstance(config, TorchtitanPlan)
     yield from _world(choice, config)
     yield from _widths(config, arch)
+    yield from uncut(choice, arch)
     yield from _experts(choice, config, arch)
     yield from _pipeline(config, arch)
     yield from _batches(choice, config, arch)

@@ -22,6 +22,8 @@ from tokenwire.model.architecture import (
     LatentAttention,
     Layer,
     StateSpace,
+    TokenMixer,
+    Weight,
 )
 from tokenwire.timeline.attention_speed import seen
 from tokenwire.timeline.expert_operators import expert_operators, feed_forward
@@ -50,7 +52,15 @@ def layer_operators(layer: Layer, z: Shapes) -> tuple[Operator, ...]:
         out += _state_space(mixer, z)
     elif isinstance(mixer, DeltaNet):
         out += _delta(mixer, z)
-    if isinstance(feed, FeedForward):
+    elif isinstance(mixer, TokenMixer):
+        out += _described(mixer, z)
+    if layer.extra is not None:
+        out += _products(layer.extra.weights, z)
+        if (own := layer.extra.attention) is not None:
+            out += _core(z, own.heads, own.kv_heads, own.head_dim, own.value_head_dim or own.head_dim, own.window)
+    if isinstance(feed, TokenMixer):
+        out += _described(feed, z)
+    elif isinstance(feed, FeedForward):
         out += feed_forward(feed, z, "feed_forward")
     elif isinstance(feed, Experts):
         out += expert_operators(feed, z)
@@ -166,6 +176,7 @@ def _written_out(z: Shapes, a: int, d: int, d_v: int) -> Iterator[Operator]:
 def _attention(x: Attention, z: Shapes) -> Iterator[Operator]:
     d, d_v = x.head_dim, x.value_head_dim or x.head_dim
     q, k, v = x.heads * d, max(x.kv_heads, z.tp) * d, max(x.kv_heads, z.tp) * d_v
+    k, v = k if x.key_width else 0, v if x.value_width else 0
     wide = (q * (2 if x.gate else 1) + k + v) // z.tp
     yield from product("query, key, value", "attention", z.tokens, z.hidden, wide, z.item)
     if x.qk_norm == "none" or z.norms_apart is None:  # fused by torch.compile the norm turns queries and keys too
@@ -190,8 +201,46 @@ def _latent(x: LatentAttention, z: Shapes) -> Iterator[Operator]:
     yield from product("key and value up", "attention", z.tokens, x.kv_lora_rank, up, z.item)
     # Rotary parts are cut out, turned and joined again: queries and keys are written once more whole.
     yield from moved_only("rotary positions and joining", "attention", z.tokens * 2 * a * d / z.tp * z.item, 2, 2)
-    yield from _core(z, a, a, d, x.v_head_dim, None)
+    if x.indexer is not None:
+        yield from _indexer(x, z)
+    yield from _core(z, a, a, d, x.v_head_dim, x.indexer.top_k if x.indexer else None)
     yield from product("attention output", "attention", z.tokens, a * x.v_head_dim // z.tp, z.hidden, z.item)
+
+
+def _indexer(x: LatentAttention, z: Shapes) -> Iterator[Operator]:
+    """Yield what chooses the tokens that are looked at: three products, and a score of every token by every small head."""
+    assert x.indexer is not None
+    i, s = x.indexer, z.sequence
+    width = i.heads * i.head_dim
+    yield from product("indexer query", "attention", z.tokens, x.q_lora_rank or z.hidden, width, z.item)
+    yield from product("indexer key and weights", "attention", z.tokens, z.hidden, i.head_dim + i.heads, z.item)
+    # Queries by keys, without values: a product a head, half of it masked; backward one for each factor.
+    flops = 2.0 * z.micro_batch * i.heads * s * seen(s, None) * i.head_dim
+    moved = z.item * z.micro_batch * s * (width + i.head_dim)
+    shape = (z.micro_batch, s, i.heads, 1, i.head_dim, i.head_dim)
+    yield Operator("indexer scores", "core", "attention", "forward", flops, moved, *shape)
+    yield Operator("indexer scores", "core", "attention", "input", 2 * flops, 2 * moved, *shape)
+
+
+def _described(x: TokenMixer, z: Shapes) -> Iterator[Operator]:
+    yield from _products(x.weights, z)
+    if x.kind != "linear":
+        # What happens by channel or head moves the products' results about as often as a gated delta rule does.
+        width = sum(weight.outputs for weight in x.weights if weight.split == "column" and len(weight.shape) == 2)
+        yield from moved_only(x.kind, "attention", z.tokens * width / z.tp * z.item, 8, 16)
+
+
+def _products(weights: tuple[Weight, ...], z: Shapes) -> Iterator[Operator]:
+    for weight in weights:
+        # A convolution by channel is part of what only moves memory.
+        if not weight.products or 1 in weight.shape[:-1]:
+            continue
+        outputs, inputs = weight.outputs, weight.shape[-1]
+        if weight.split == "column":
+            outputs //= z.tp
+        elif weight.split == "row":
+            inputs //= z.tp
+        yield from product(weight.name.removesuffix(".weight"), "attention", z.tokens, inputs, outputs, z.item)
 
 
 def _state_space(x: StateSpace, z: Shapes) -> Iterator[Operator]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tokenwire.errors import InputError, closest
+from tokenwire.errors import InputError, edits
 from tokenwire.model.architecture import Architecture
 from tokenwire.model.fields import Fields
 
@@ -51,13 +51,36 @@ def reader_of(model_type: str, where: str = "") -> Reader:
         _load_entry_points()
     if model_type in _READERS:
         return _READERS[model_type]
-    near = closest(model_type, _READERS)
+    near = _misspelt(model_type)
     raise InputError(
         f"unknown model_type {model_type[:60]!r}", where=where,
-        rule="describe the model by its fields under [model]: hidden_size, layers, heads, kv_heads, feed_forward, gated, "
-        "vocabulary_size ...",
+        rule="describe its architecture by hand under [model]: hidden_size, layers, heads, kv_heads, head_dim, feed_forward, gated, norm, "
+        "positions, qkv_bias, qk_norm, window, tied_embeddings, vocabulary_size; experts: experts, active_experts, expert_feed_forward, "
+        "shared_experts, dense_layers; latent attention: q_lora_rank, kv_lora_rank; hybrids: layer_pattern, state_heads",
         nearest=f"model_type {near!r}" if near else "",
     )  # fmt: skip
+
+
+def _misspelt(model_type: str) -> str:
+    """Return the one family whose name is at most two edits away, of four letters an edit: another name is another architecture.
+
+    >>> _ = known_families()
+    >>> _misspelt("lama"), _misspelt("deepseek-v3"), _misspelt("nemotrn-nas"), _misspelt("olm3x"), _misspelt("gpt5")
+    ('llama', 'deepseek_v3', 'nemotron-nas', '', '')
+    """
+    name = model_type[:60]
+    # Names that differ by a number are different models.
+    same = [known for known in _READERS if _digits(known) == _digits(name) and abs(len(known) - len(name)) <= 2]
+    near = sorted((edits(name, known), known) for known in same)
+    if not near or near[0][0] > min(2, len(name) // 4):
+        return ""
+    # A part more, as in nemotron-x, is a name of its own.
+    parts = [len(one.replace("-", "_").split("_")) for one in (name, near[0][1])]
+    return near[0][1] if near[0][0] == 1 or parts[0] == parts[1] else ""
+
+
+def _digits(name: str) -> str:
+    return "".join(letter for letter in name if letter.isdigit())
 
 
 def _load_entry_points() -> None:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tokenwire.model.architecture import Architecture, Experts, FeedForward, LatentAttention, Layer, Mixer
+from dataclasses import replace
+
+from tokenwire.model.architecture import (
+    Architecture,
+    Experts,
+    FeedForward,
+    Indexer,
+    LatentAttention,
+    Layer,
+    LeftOut,
+    Mixer,
+)
 from tokenwire.model.families import family
 from tokenwire.model.families.llama import checked, decoder, heads_of
 from tokenwire.model.fields import Fields
@@ -76,16 +87,19 @@ def deepseek_v2(fields: Fields) -> Architecture:
     )  # fmt: skip
 
 
-@family("deepseek_v3", "kimi_k2", "glm4_moe_lite")
+@family("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite")
 def deepseek_v3(fields: Fields) -> Architecture:
-    """DeepSeek V3 and R1, Kimi K2, GLM 4.7 Flash."""
-    lite = fields.word("model_type", default="deepseek_v3") == "glm4_moe_lite"
+    """DeepSeek V3, R1 and V3.2 (whose attention looks at the tokens that an indexer chooses), Kimi K2, GLM 4.7 Flash."""
+    name = fields.word("model_type", default="deepseek_v3")
+    lite = name == "glm4_moe_lite"
     h = fields.size("hidden_size", default=2048 if lite else 7168)
     width = fields.size("moe_intermediate_size", default=1536 if lite else 2048)
     if lite:
         mixer = latent(fields, heads=20, q_rank=768, kv_rank=512, nope=192, rope=64, value=256)
     else:
         mixer = latent(fields, heads=128, q_rank=1536, kv_rank=512, nope=128, rope=64, value=128)
+    if name == "deepseek_v32":
+        mixer = replace(mixer, indexer=_indexer(fields))
     count = fields.layers(default=47 if lite else 61)
     experts = Experts(
         fields.size("n_routed_experts", "num_local_experts", default=64 if lite else 256),
@@ -99,6 +113,55 @@ def deepseek_v3(fields: Fields) -> Architecture:
         fields, dense_first(fields, mixer, dense, experts, count, 1 if lite else 3, fixed=lite),
         vocabulary=154880 if lite else 129280, hidden=h,
         mtp_layers=fields.size("num_nextn_predict_layers", default=0 if lite else 1, least=0, most=64),
+        left_out=(_SPARSE_ATTENTION,) if mixer.indexer else (),
+    )  # fmt: skip
+
+
+_SPARSE_ATTENTION = LeftOut(
+    "index_topk", "effect",
+    "time and memory of sparse attention are those of a window of as many tokens; the indexer's own loss is not predicted",
+)  # fmt: skip
+
+
+def _indexer(fields: Fields) -> Indexer:
+    return Indexer(
+        fields.size("index_n_heads", default=64), fields.size("index_head_dim", default=128),
+        fields.size("index_topk", default=2048),
+    )  # fmt: skip
+
+
+@family("longcat_flash")
+def longcat_flash(fields: Fields) -> Architecture:
+    """LongCat Flash: each of its layers is two, the first with experts beside its dense part; a third of the router's choices do nothing.
+
+    The experts' result is added after the second (modeling_longcat_flash.py, LongcatFlashDecoderLayer).
+    """
+    h = fields.size("hidden_size", default=6144)
+    mixer = latent(fields, heads=64, q_rank=1536, kv_rank=512, nope=128, rope=64, value=128)
+    dense = FeedForward(
+        fields.size("ffn_hidden_size", "intermediate_size", default=12288), gated=True, activation="silu"
+    )
+    count, idle = (
+        fields.size("n_routed_experts", "num_local_experts", default=512),
+        fields.size("zero_expert_num", default=256, least=0),
+    )
+    chosen = fields.size("moe_topk", "num_experts_per_tok", default=12)
+    # By its balance, a token chooses experts and identities in proportion.
+    experts = checked(fields, Experts(
+        count, max(1, round(chosen * count / (count + idle))), fields.size("expert_ffn_hidden_size", "moe_intermediate_size", default=2048),
+        shared=dense, correction_bias=True, router_bias=fields.flag("router_bias", default=False), identities=idle,
+    ))  # fmt: skip
+    mean = LeftOut("zero_expert_num", "effect", f"of the {chosen} choices of a token {experts.active} are experts, the mean; "
+                   "the others do nothing and are sent nowhere")  # fmt: skip
+    pairs = fields.layers("num_layers", default=28)
+    overlap = LeftOut(
+        "num_layers",
+        "effect",
+        "the experts run in their own layer, not overlapped with the dense one after it",
+    )
+    return decoder(
+        fields, [Layer(mixer, experts), Layer(mixer, dense)] * pairs, vocabulary=131072, hidden=h, left_out=(overlap, mean) if idle else (overlap,),
+        mtp_layers=fields.size("num_nextn_predict_layers", default=0, least=0, most=64), mtp_block=(Layer(mixer, dense),),
     )  # fmt: skip
 
 
@@ -115,7 +178,7 @@ def grouped_experts(fields: Fields) -> Architecture:
     norm = name == "dots1" or fields.flag("use_qk_norm", default=False)
     bias = fields.flag("attention_bias", default=False)
     mixer = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=row["a"], kv_heads=row["g"], head_dim=row.get("d", h // fields.size("num_attention_heads", default=row["a"])),
+        fields.having({"hidden_size": h}), heads=row["a"], kv_heads=row["g"], head_dim=row.get("d", h // fields.size("num_attention_heads", default=row["a"])),
         qkv_bias=bias, output_bias=bias and name == "dots1", qk_norm="head" if norm else "none",
     )  # fmt: skip
     width = fields.size("moe_intermediate_size", default=row["e"])

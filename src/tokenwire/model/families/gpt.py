@@ -185,7 +185,7 @@ def phi(fields: Fields) -> Architecture:
     """Phi 1 and 2: side by side behind one norm, biases everywhere, also in the head."""
     h = fields.size("hidden_size", default=2048)
     attention = heads_of(
-        fields if fields.has("hidden_size") else Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=None,
+        fields if fields.has("hidden_size") else fields.having({"hidden_size": h}), heads=32, kv_heads=None,
         qkv_bias=True, output_bias=True, qk_norm="head" if fields.flag("qk_layernorm", default=False) else "none",
         qk_norm_bias=True,
     )  # fmt: skip
@@ -211,7 +211,7 @@ def phi3(fields: Fields) -> Architecture:
     """Phi 3 and 4: Llama's arrangement with fused q, k, v and fused gate, up."""
     h = fields.size("hidden_size", default=3072)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=None, fused_qkv=True,
+        fields.having({"hidden_size": h}), heads=32, kv_heads=None, fused_qkv=True,
         window=fields.optional_size("sliding_window", least=0) or None,
     )  # fmt: skip
     layer = Layer(
@@ -262,7 +262,7 @@ def normed(fields: Fields) -> Architecture:
         norms, parallel = 1, True
         qk_norm = "each" if name == "cohere" and fields.flag("use_qk_norm", default=False) else "none"
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=row["a"], kv_heads=row.get("g"),
+        fields.having({"hidden_size": h}), heads=row["a"], kv_heads=row.get("g"),
         qkv_bias=qkv_bias, output_bias=output_bias,
         qk_norm=qk_norm, qk_norm_bias=name == "persimmon", fused_qkv=name == "persimmon",
     )  # fmt: skip

@@ -74,7 +74,7 @@ def decoder(
 
 def rope_theta(fields: Fields) -> float:
     """Return the base of the rotary angles: a key of its own in older files, in ``rope_parameters`` since."""
-    rope = fields.values.get("rope_parameters")
+    rope = fields.value("rope_parameters")
     inside = Fields(rope if isinstance(rope, dict) else {}, fields.where)
     return (inside if inside.has("rope_theta") else fields).number(
         "rope_theta", "rotary_emb_base", default=10_000.0
@@ -121,7 +121,7 @@ def dense(fields: Fields) -> Architecture:
     # Where a family has no flag of its own for the output, it follows the one for q, k and v (Llama), except Qwen 2.
     output = flag_of(fields, row["o_bias"]) if "o_bias" in row else bias and not row.get("qkv_bias", False)
     attention = heads_of(
-        Fields({"hidden_size": hidden, **_given(fields, "num_attention_heads", "num_key_value_heads", "head_dim")}, fields.where),
+        fields.having({"hidden_size": hidden}),
         heads=row["a"], kv_heads=row.get("g") if not _null(fields, "num_key_value_heads") else None,
         head_dim=row.get("d") if not _null(fields, "head_dim") else None,
         qkv_bias=bias, output_bias=output, qk_norm=row.get("qk_norm", "none"),
@@ -162,10 +162,6 @@ def activation(fields: Fields, default: str) -> str:
     )
 
 
-def _given(fields: Fields, *names: str) -> dict[str, Any]:
-    return {name: fields.values[name] for name in names if fields.values.get(name) is not None}
-
-
 def _null(fields: Fields, name: str) -> bool:
     return fields.given(name) and not fields.has(name)
 
@@ -181,7 +177,7 @@ def experts_everywhere(fields: Fields) -> Architecture:
     hidden = fields.size("hidden_size", default=row["h"])
     bias = flag_of(fields, row.get("bias"))
     attention = heads_of(
-        Fields({"hidden_size": hidden, **_given(fields, "num_attention_heads", "num_key_value_heads", "head_dim")}, fields.where),
+        fields.having({"hidden_size": hidden}),
         heads=row["a"], kv_heads=row.get("g") if not _null(fields, "num_key_value_heads") else None,
         head_dim=row.get("d") if not _null(fields, "head_dim") else None,
         qkv_bias=bias, output_bias=bias, qk_norm=row.get("qk_norm", "none"),
@@ -243,7 +239,7 @@ def qwen_moe(fields: Fields) -> Architecture:
     bias = fields.flag("qkv_bias", default=True) if second else fields.flag("attention_bias", default=False)
     # Qwen 3 MoE has no default d of its own: its configuration leaves it to h/a.
     attention = heads_of(
-        Fields({"hidden_size": hidden, **_given(fields, "num_attention_heads", "num_key_value_heads", "head_dim")}, fields.where),
+        fields.having({"hidden_size": hidden}),
         heads=16 if second else 32, kv_heads=16 if second else 4,
         qkv_bias=bias, output_bias=bias and not second, qk_norm="none" if second else "head",
     )  # fmt: skip
@@ -273,7 +269,7 @@ def gpt_oss(fields: Fields) -> Architecture:
     hidden = fields.size("hidden_size", default=2880)
     bias = fields.flag("attention_bias", default=True)
     attention = heads_of(
-        Fields({"hidden_size": hidden, **_given(fields, "num_attention_heads", "num_key_value_heads", "head_dim")}, fields.where),
+        fields.having({"hidden_size": hidden}),
         heads=64, kv_heads=8, head_dim=64, qkv_bias=bias, output_bias=bias, sinks=True,
     )  # fmt: skip
     experts = checked(fields, Experts(

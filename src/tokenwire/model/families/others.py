@@ -15,7 +15,7 @@ def llama4(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=5120)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where),
+        fields.having({"hidden_size": h}),
         heads=40,
         kv_heads=8,
         head_dim=128,
@@ -57,7 +57,7 @@ def ernie_moe(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=2560)
     bias = fields.flag("use_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where),
+        fields.having({"hidden_size": h}),
         heads=20,
         kv_heads=4,
         qkv_bias=bias,
@@ -78,7 +78,7 @@ def ernie_moe(fields: Fields) -> Architecture:
     count, every = fields.layers(default=28), fields.size("moe_layer_interval", default=1)
     first = fields.size("moe_layer_start_index", default=1, least=0)
     last = count - 1
-    if fields.values.get("moe_layer_end_index") != -1:
+    if fields.value("moe_layer_end_index") != -1:
         last = fields.size("moe_layer_end_index", default=27, least=0)
     made = {True: Layer(attention, experts), False: Layer(attention, dense)}
     layers = [made[(i + 1) % every == 0 and first <= i <= last] for i in range(count)]
@@ -90,7 +90,7 @@ def hunyuan_moe(fields: Fields) -> Architecture:
     """Hunyuan: norms of queries and keys, experts beside a shared one of the same width."""
     h, bias = fields.size("hidden_size", default=4096), fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=32, kv_heads=None, qkv_bias=bias, output_bias=bias,
+        fields.having({"hidden_size": h}), heads=32, kv_heads=None, qkv_bias=bias, output_bias=bias,
         qk_norm="head",
     )  # fmt: skip
     wide = FeedForward(fields.size("intermediate_size", default=11008), gated=True, activation="silu")

@@ -1,8 +1,9 @@
-"""State-space models and hybrids of them with attention: Mamba, Mamba 2, Jamba, Bamba, Granite 4, Nemotron-H, Qwen 3 Next."""
+"""State-space models and hybrids of them with attention: Mamba, Mamba 2, Jamba, Bamba, Granite 4, Nemotron-H, Qwen 3 Next and 3.5."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from tokenwire.model.architecture import (
@@ -21,7 +22,7 @@ from tokenwire.model.fields import Fields
 
 
 def _dt_rank(fields: Fields, h: int, *names: str) -> int:
-    name = next((name for name in names if fields.values.get(name) == "auto"), None)
+    name = next((name for name in names if fields.value(name) == "auto"), None)
     return math.ceil(h / 16) if name else fields.size(*names, default=math.ceil(h / 16))
 
 
@@ -82,7 +83,7 @@ def _mamba2(
 def _mamba2_of_hybrid(fields: Fields, h: int) -> StateSpace:
     inner = int(fields.number("mamba_expand", default=2) * h)
     heads = fields.size("mamba_n_heads", default=128)
-    given = fields.values.get("mamba_d_head")
+    given = fields.value("mamba_d_head")
     head_dim = inner // heads if given in (None, "auto") else fields.size("mamba_d_head")
     if head_dim * heads != inner:
         raise fields.wrong(
@@ -98,9 +99,7 @@ def _mamba2_of_hybrid(fields: Fields, h: int) -> StateSpace:
 def jamba(fields: Fields) -> Architecture:
     """Jamba (AI21): Mamba blocks with one attention layer in eight, experts in every second layer."""
     h = fields.size("hidden_size", default=4096)
-    attention = heads_of(
-        Fields({**fields.values, "hidden_size": h, "head_dim": None}, fields.where), heads=32, kv_heads=8
-    )
+    attention = heads_of(fields.having({"hidden_size": h, "head_dim": None}), heads=32, kv_heads=8)
     block = StateSpace(
         1, int(fields.number("mamba_expand", default=2) * h), fields.size("mamba_d_state", default=16),
         fields.size("mamba_d_conv", default=4), dt_rank=_dt_rank(fields, h, "mamba_dt_rank"),
@@ -147,7 +146,7 @@ def bamba(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=4096)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where),
+        fields.having({"hidden_size": h}),
         heads=32,
         kv_heads=8,
         qkv_bias=bias,
@@ -181,7 +180,7 @@ def granite_hybrid(fields: Fields) -> Architecture:
     h = fields.size("hidden_size", default=4096)
     bias = fields.flag("attention_bias", default=False)
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where),
+        fields.having({"hidden_size": h}),
         heads=32,
         kv_heads=None,
         qkv_bias=bias,
@@ -220,7 +219,7 @@ def nemotron_h(fields: Fields) -> Architecture:
         fields, "hybrid_override_pattern", "ME*-"
     )
     attention = heads_of(
-        Fields({**fields.values, "hidden_size": h, "head_dim": fields.optional_size("head_dim", "attention_head_dim")}, fields.where),
+        fields.having({"hidden_size": h, "head_dim": fields.optional_size("head_dim", "attention_head_dim")}),
         heads=32, kv_heads=8, head_dim=128,
         window=fields.optional_size("sliding_window", least=0) or None,
     )  # fmt: skip
@@ -273,13 +272,22 @@ def _nemotron_experts(fields: Fields, bias: bool) -> Experts:
     ))  # fmt: skip
 
 
-@family("qwen3_next")
-def qwen3_next(fields: Fields) -> Architecture:
-    """Qwen 3 Next: gated delta nets with one gated attention layer in four, experts with a gated shared one."""
-    h = fields.size("hidden_size", default=2048)
+_GATED: dict[str, dict[str, int]] = {
+    "qwen3_next": {"h": 2048, "L": 48, "a": 16, "g": 2, "V": 151936, "E": 512, "k": 10, "f": 5632},
+    "qwen3_5_moe_text": {"h": 2048, "L": 40, "a": 16, "g": 2, "V": 248320, "E": 256, "k": 8},
+    "qwen3_5_text": {"h": 4096, "L": 32, "a": 16, "g": 4, "V": 248320, "f": 12288},
+}
+_GATED |= {"qwen3_5_moe": _GATED["qwen3_5_moe_text"], "qwen3_5": _GATED["qwen3_5_text"]}
+
+
+@family(*_GATED)
+def gated_delta(fields: Fields) -> Architecture:
+    """Qwen 3 Next and Qwen 3.5: gated delta nets with one gated attention layer in four, experts with a gated shared one, or dense."""
+    row = _GATED[fields.word("model_type", default="qwen3_next")]
+    h = fields.size("hidden_size", default=row["h"])
     bias = fields.flag("attention_bias", default=False)
     attention: Attention = heads_of(
-        Fields({**fields.values, "hidden_size": h}, fields.where), heads=16, kv_heads=2, head_dim=256, qkv_bias=bias,
+        fields.having({"hidden_size": h}), heads=row["a"], kv_heads=row["g"], head_dim=256, qkv_bias=bias,
         output_bias=bias, qk_norm="head", gate=True,
     )  # fmt: skip
     delta = DeltaNet(
@@ -291,30 +299,44 @@ def qwen3_next(fields: Fields) -> Architecture:
         raise fields.wrong(
             "linear_num_key_heads", delta.key_heads, f"must divide the {delta.value_heads} value heads"
         )
-    count = fields.layers(default=48)
     every = fields.size("full_attention_interval", default=4)
-    kinds = fields.words("layer_types") or [
-        "linear_attention" if (i + 1) % every else "full_attention" for i in range(count)
+    kinds = kinds_of(fields, row["L"], lambda i: "linear_attention" if (i + 1) % every else "full_attention")
+    dense = (
+        FeedForward(fields.size("intermediate_size", default=row["f"]), gated=True, activation="silu")
+        if "f" in row
+        else None
+    )
+    experts = _gated_experts(fields, row) if "E" in row else dense
+    sparse = [True] * len(kinds)
+    if "E" in row and dense is not None:
+        step = fields.size("decoder_sparse_step", default=1)
+        only_dense = set(fields.sizes("mlp_only_layers") or [])
+        sparse = [i not in only_dense and (i + 1) % step == 0 for i in range(len(kinds))]
+    layers = [
+        _shared(attention if _is_attention(kind) else delta, experts if many else dense)
+        for kind, many in zip(kinds, sparse, strict=True)
     ]
+    further = fields.size("mtp_num_hidden_layers", default=0, least=0, most=64)
+    return decoder(
+        fields, layers, vocabulary=row["V"], hidden=h, mtp_layers=further,
+        mtp_block=(_shared(attention, experts),) if further else (),
+    )  # fmt: skip
+
+
+def kinds_of(fields: Fields, count: int, default: Callable[[int], str]) -> list[str]:
+    """Return what each layer is, from ``layer_types`` or else by its index. Raises ``InputError`` where the list has another length."""
+    count = fields.layers(default=count)
+    kinds = fields.words("layer_types") or [default(i) for i in range(count)]
     if len(kinds) != count:
         raise fields.wrong("layer_types", kinds, f"must name the {count} layers")
+    return kinds
+
+
+def _gated_experts(fields: Fields, row: dict[str, int]) -> Experts:
     shared = FeedForward(
         fields.size("shared_expert_intermediate_size", default=512), gated=True, activation="silu"
     )
-    experts = checked(fields, Experts(
-        fields.size("num_experts", "num_local_experts", default=512), fields.size("num_experts_per_tok", default=10),
+    return checked(fields, Experts(
+        fields.size("num_experts", "num_local_experts", default=row["E"]), fields.size("num_experts_per_tok", default=row["k"]),
         fields.size("moe_intermediate_size", default=512), shared=shared, shared_gate=True,
     ))  # fmt: skip
-    dense = FeedForward(fields.size("intermediate_size", default=5632), gated=True, activation="silu")
-    step, only_dense = (
-        fields.size("decoder_sparse_step", default=1),
-        set(fields.sizes("mlp_only_layers") or []),
-    )
-    layers = [
-        _shared(
-            attention if _is_attention(kind) else delta,
-            experts if i not in only_dense and (i + 1) % step == 0 else dense,
-        )
-        for i, kind in enumerate(kinds)
-    ]
-    return decoder(fields, layers, vocabulary=151936, hidden=h)

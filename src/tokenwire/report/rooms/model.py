@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokenwire.model import (
@@ -48,6 +49,7 @@ def facts(model: Model, *, sequence_length: int | None = None, tensors: bool = F
         "tied_embeddings": arch.tied_embeddings,
         "layer_kinds": _kinds(arch),
         "derivation": [figure.as_dict() for figure in parameter_figures(arch)],
+        "left_out": [asdict(one) for one in arch.left_out],
         "sequence_length": length,
         "flops_per_token": {
             name: figure.as_dict() | {"text": figure.derivation} for name, figure in flops.items()
@@ -101,6 +103,8 @@ def picture(facts: dict[str, Any]) -> Iterator[Any]:
     rows.append(("all", _in_all(facts), _count(facts["parameters"])))
     title = f"{facts['name']} ({facts['family']}): {facts['layers']} layers, positions {facts['positions']}"
     yield table(rows, ["part", "what", "parameters"], right=["parameters"], title=title)
+    for one in facts["left_out"]:
+        yield f"Not counted: {one['field']}: {one['what']}" if one["kind"] != "effect" else f"Note: {one['field']}: {one['what']}"
     yield f"FLOPs to train one token (forward and backward) in sequences of {facts['sequence_length']:,} tokens"
     yield table(
         [(name, figure["text"]) for name, figure in facts["flops_per_token"].items()],

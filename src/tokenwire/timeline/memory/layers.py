@@ -19,6 +19,8 @@ from tokenwire.model.architecture import (
     LatentAttention,
     Layer,
     StateSpace,
+    TokenMixer,
+    Weight,
 )
 from tokenwire.timeline.memory.adapters import kept_beside_frozen
 from tokenwire.timeline.memory.experts import experts
@@ -60,7 +62,9 @@ def _everything(frame: Frame, layer: Layer) -> Iterator[Saved]:
     if layer.feed_forward is not None:
         if not layer.parallel:
             yield from norm(frame, "feed-forward norm")
-        if isinstance(layer.feed_forward, Experts):
+        if isinstance(layer.feed_forward, TokenMixer):
+            yield _described(frame, "feed-forward", layer.feed_forward.weights)
+        elif isinstance(layer.feed_forward, Experts):
             yield from experts(frame, layer.feed_forward)
         else:
             yield from feed_forward(frame, layer.feed_forward, "feed-forward")
@@ -100,11 +104,27 @@ def _mixer(frame: Frame, layer: Layer) -> Iterator[Saved]:
                     2 * frame.tokens * width // frame.plan.tp * frame.item, "estimated", w=width)  # fmt: skip
 
 
+    elif isinstance(mixer, TokenMixer):
+        yield _described(frame, mixer.kind, mixer.weights)
+    if layer.extra is not None:
+        yield _described(frame, "what only this family has", layer.extra.weights)
+        if (own := layer.extra.attention) is not None:
+            yield from core(frame, own.heads, own.heads * (own.value_head_dim or own.head_dim))
+
+
+def _described(frame: Frame, name: str, weights: tuple[Weight, ...]) -> Saved:
+    """Return what tensors that are described one by one keep: the results of their products, once before and once after what acts on them."""
+    t = frame.plan.tp
+    width = sum(weight.outputs // (t if weight.split == "column" else 1) for weight in weights if 1 not in weight.shape[:-1])
+    return saved(frame, "core", f"{name}: results of its products", "2·T·w·e", 2 * frame.tokens * width * frame.item, "estimated", w=width)
+
+
 def _attention(frame: Frame, a: Attention) -> Iterator[Saved]:
     t, T, e, d_v = frame.plan.tp, frame.tokens, frame.item, a.value_head_dim or a.head_dim
     # Attention that is not fused works on keys and values that are repeated for every head.
     groups = a.heads if frame.dialect == "megatron" and frame.software.attention == "unfused" else a.kv_heads
-    width = a.heads * a.head_dim + groups * (a.head_dim + d_v)
+    # Keys and values of an earlier layer are kept there.
+    width = a.heads * a.head_dim + (0 if a.kv_weights == "none" else groups * (a.head_dim + d_v))
     more = {"w": width}
     if a.qk_norm != "none":
         q_and_k = (a.heads + a.kv_heads) * a.head_dim

@@ -19,7 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tokenwire.model.architecture import Attention, Experts, FeedForward, LatentAttention, Layer, Tensor
+from tokenwire.model.architecture import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Tensor,
+    TokenMixer,
+)
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.gradients import apart, chunk_tensors, local_elements, shard_group
 from tokenwire.step.dialects.megatron.low_precision import BLOCK, kept_in_fp8, up
@@ -69,9 +77,11 @@ def _mixer_modules(layer: Layer) -> list[Module]:
     return [*[Module(1)] * inputs, Module(3, "attention"), Module(1)]
 
 
-def _feed_modules(sizes: Sizes, feed: FeedForward | Experts | None) -> list[Module]:
+def _feed_modules(sizes: Sizes, feed: FeedForward | Experts | TokenMixer | None) -> list[Module]:
     if feed is None:
         return []
+    if isinstance(feed, TokenMixer):
+        return [Module(1)]
     pair = [Module(1), Module(1)]
     if isinstance(feed, FeedForward):
         return pair
