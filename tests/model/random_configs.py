@@ -46,7 +46,7 @@ LAYERS = {
     "qwen3_5_text": ("layer_types", "linear_attention", "full_attention"), "qwen3_5_moe_text": ("layer_types", "linear_attention", "full_attention"),
     "zamba2": ("layers_block_type", "linear_attention", "hybrid"), "recurrent_gemma": ("block_types", "recurrent", "attention"),
     "gemma4_text": ("layer_types", "sliding_attention", "full_attention"), "gemma3n_text": ("layer_types", "sliding_attention", "full_attention"),
-    "granitemoehybrid": ("layer_types", "linear_attention", "full_attention"), "bamba": ("layers_block_type", "linear_attention", "full_attention"),
+    "granitemoehybrid": ("layer_types", "linear_attention", "full_attention"),
 }  # fmt: skip
 WIDTHS = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
@@ -68,8 +68,21 @@ def draw(rng: random.Random, model_type: str, known: dict[str, Any]) -> dict[str
         out |= {name: value for name in names if name in known}
     if "head_dim" in known and rng.random() < 0.5:
         out["head_dim"] = rng.choice([8, 12, 16])
-    if model_type in ("gemma4_text",):
+    if model_type == "gemma4_text":
         out |= {"global_head_dim": rng.choice([16, 24]), "num_experts": 4}
+    if model_type == "helium":
+        # Its output projection takes the hidden size, so another product of heads could not run.
+        out["head_dim"] = out["hidden_size"] // heads
+    if model_type == "gpt_neo":
+        out |= {"num_layers": 2 * rng.choice([1, 2])}
+        out["attention_types"] = [[["global", "local"], out["num_layers"] // 2]]
+    if model_type == "bamba":
+        out["attn_layer_indices"] = sorted(rng.sample(range(out["num_hidden_layers"]), rng.choice([0, 1, 2])))
+    if model_type == "dbrx":
+        kv = rng.choice([1, 2])
+        out |= {"tie_word_embeddings": False, "num_key_value_heads": None, "attn_config": {"kv_n_heads": kv, "clip_qkv": 8, "rope_theta": 10000.0},
+                "ffn_config": {"ffn_hidden_size": 56, "moe_num_experts": rng.choice([4, 6]), "moe_top_k": rng.choice([1, 2]), "hidden_size": out["d_model"]}}
+        out.pop("num_key_value_heads")
     if model_type in LAYERS:
         name, *kinds = LAYERS[model_type]
         count = out["num_hidden_layers"]

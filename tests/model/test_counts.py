@@ -15,7 +15,7 @@ from tokenwire.model.families import known_families
 
 
 def _huggingface() -> dict[str, list[dict]]:
-    # Counted on meta tensors of transformers 5.24: AutoModelForCausalLM.from_config, each parameter once.
+    # Counted on meta tensors of transformers 5.24 and 5.25 (random_configs.py): AutoModelForCausalLM.from_config, each parameter once.
     out = defaultdict(list)
     for line in (Path(__file__).parent / "huggingface_counts.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -68,8 +68,23 @@ def test_a_family_counts_as_hugging_face(family):
 
 
 def test_every_family_is_compared():
-    # kimi_k2 is deepseek_v3 by another name, phi4 is phi3, llama4 is a wrapper of llama4_text.
-    assert set(known_families()) - set(HUGGINGFACE) <= {"kimi_k2", "phi4", "llama4", "arctic", *(config["model_type"] for config, _ in REMOTE)}
+    # kimi_k2 is deepseek_v3 by another name, phi4 is phi3, the others are wrappers of a text model; tests/model/test_by_layer.py has two.
+    named = {"kimi_k2", "phi4", "llama4", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
+    assert set(known_families()) - set(HUGGINGFACE) <= named | {"arctic", "openelm", "nemotron-nas", *(config["model_type"] for config, _ in REMOTE)}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("family", sorted(HUGGINGFACE))
+def test_a_random_configuration_counts_as_transformers(family):
+    pytest.importorskip("transformers")
+    from tests.model.random_configs import drawn
+
+    rows = drawn(20261207, 1, family)
+    assert rows
+    for config, count, saved in rows:
+        assert parameters(from_huggingface(config)).total == count, config
+        # As transformers itself would save it.
+        assert parameters(from_huggingface(saved)).total == count, saved
 
 
 REMOTE = [
@@ -82,6 +97,16 @@ REMOTE = [
       "num_attention_heads": 40, "model_max_length": 4096}, 13_896_668_160),
     ({"model_type": "chatglm", "padded_vocab_size": 65024, "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28, "kv_channels": 128,
       "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True}, 6_243_584_000),
+    # Phi-3-small-8k-instruct: 7.39 B; MiniMax-Text-01: 456 B, as huggingface.co counts their tensors.
+    ({"model_type": "phi3small", "vocab_size": 100352, "hidden_size": 4096, "ff_intermediate_size": 14336, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8}, 7_392_272_384),
+    ({"model_type": "minimax_text_01", "hidden_size": 6144, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 9216, "num_hidden_layers": 80, "num_local_experts": 32, "vocab_size": 200064, "attn_type_list": [*[0] * 7, 1] * 10},
+     456_089_655_296),
+    # A DeciLM by hand: KV heads by layer, the rest as Llama.
+    ({"model_type": "deci", "num_hidden_layers": 2, "vocab_size": 100, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+      "num_key_value_heads_per_layer": [4, 1], "tie_word_embeddings": False},
+     2 * (2 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * 64 * 64 + 2 * 64 * 16 + 2 * 100 * 64 + 64),
 ]  # fmt: skip
 
 

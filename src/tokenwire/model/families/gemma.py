@@ -125,9 +125,9 @@ def gemma4(fields: Fields) -> Architecture:
         qk_norm="head",
     )
     same = fields.flag("attention_k_eq_v", default=False)
-    full = replace(
-        attention, head_dim=fields.size("global_head_dim", default=512), kv_weights="keys" if same else "both"
-    )
+    # Where fields are given by layer, they say it (configuration_gemma4.py).
+    wide = attention.head_dim if fields.has("per_layer_config") else fields.size("global_head_dim", default=512)
+    full = replace(attention, head_dim=wide, kv_weights="keys" if same else "both")
     if same and fields.has("num_global_key_value_heads"):
         full = replace(full, kv_heads=fields.size("num_global_key_value_heads"))
     shared = fields.size("num_kv_shared_layers", default=0, least=0)
@@ -140,12 +140,12 @@ def gemma4(fields: Fields) -> Architecture:
     )
     width, act = fields.size("intermediate_size", default=9216), activation(fields, "gelu")
     dense = FeedForward(width, gated=True, activation=act)
-    wide = replace(dense, width=2 * width) if fields.flag("use_double_wide_mlp", default=False) else dense
+    doubled = replace(dense, width=2 * width) if fields.flag("use_double_wide_mlp", default=False) else dense
     many = fields.flag("enable_moe_block", default=False)
     norms = 4 + bool(inside) + 3 * many
 
     def layer(part: Attention, own: bool) -> Layer:
-        feed = dense if own else wide
+        feed = dense if own else doubled
         if not many:
             return Layer(part, feed, norms, extra=Extra(inside) if inside else None)
         experts = checked(fields, Experts(

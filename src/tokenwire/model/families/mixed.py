@@ -215,6 +215,8 @@ def zamba2(fields: Fields) -> Architecture:
     if len(kinds) != count:
         raise fields.wrong("layers_block_type", kinds, f"must name the {count} layers")
     blocks = fields.size("num_mem_blocks", default=1)
+    # Untied, each place has a block of its own, with the adapters of all places that would have shared it.
+    tied, hybrids = fields.flag("tie_word_embeddings", default=True), kinds.count("hybrid")
     layers, place = [], 0
     for kind in kinds:
         layers.append(
@@ -222,7 +224,7 @@ def zamba2(fields: Fields) -> Architecture:
                 mamba,
                 None,
                 1,
-                extra=_zamba_block(fields, h, bias, held=place < blocks) if kind == "hybrid" else None,
+                extra=_zamba_block(fields, h, bias, held=place < blocks or not tied, adapters=1 if tied else sum(i % blocks == place % blocks for i in range(hybrids))) if kind == "hybrid" else None,
             )
         )
         place += kind == "hybrid"
@@ -234,7 +236,7 @@ def zamba2(fields: Fields) -> Architecture:
     )  # fmt: skip
 
 
-def _zamba_block(fields: Fields, h: int, bias: bool, *, held: bool) -> Extra:
+def _zamba_block(fields: Fields, h: int, bias: bool, *, held: bool, adapters: int) -> Extra:
     a, f = fields.size("num_attention_heads", default=32), fields.size("intermediate_size", default=4 * h)
     g, r = fields.size("num_key_value_heads", default=a), fields.size("adapter_rank", default=128)
     d = fields.size("attention_head_dim", default=2 * h // a)
@@ -253,7 +255,11 @@ def _zamba_block(fields: Fields, h: int, bias: bool, *, held: bool) -> Extra:
     if fields.flag("use_shared_attention_adapter", default=False):
         adapted += [(name, 2 * h, 2 * h) for name in "qkv"]
     own = [Weight("projection.weight", (h, h))]
-    own += [w for name, inputs, outputs in adapted
-            for w in (Weight(f"adapter.{name}.down.weight", (r, inputs)), Weight(f"adapter.{name}.up.weight", (outputs, r), "column"))]  # fmt: skip
+    for index in range(adapters):
+        for name, inputs, outputs in adapted:
+            # A token passes through those of its place alone.
+            first, prefix = index == 0, f"adapter.{index}.{name}"
+            own += [Weight(f"{prefix}.down.weight", (r, inputs), multiplies=first)]
+            own += [Weight(f"{prefix}.up.weight", (outputs, r), "column", multiplies=first)]
     once = [Weight(w.name, w.shape, w.split, w.multiplies, held, w.part) for w in shared]
     return Extra((*once, *own), Attention(a, g, d))
