@@ -46,6 +46,11 @@ CASES: list[tuple[Architecture, int, dict[str, Any], tuple[int, ...], dict[str, 
     (llama(), 8, {"tp": 2, **DO}, (0,), {"precision": "fp32"}),
     (llama(), 8, {"tp": 2, **SP}, (0,), {"micro_batch": 2, "global_batch": 16}),
     (llama(tied=True), 8, {"tp": 2, "grad_reduce_in_fp32": True}, (0,), {"optimizer": "sgd"}),
+    # Muon, on every rank and shared out tensor by tensor.
+    (gpt(), 8, {"tp": 2}, (0, 3), {"optimizer": "muon"}),
+    (gpt(), 8, {"tp": 2}, (0, 3), {"optimizer": "dist_muon"}),
+    (llama(8), 8, {"pp": 2, "vpp": 2}, (0, 7), {"optimizer": "dist_muon"}),
+    (llama(4, experts=E8), 8, {"ep": 2, **A2A}, (0, 5), {"optimizer": "dist_muon"}),
     # Pipelines: first, middle, last stage; uneven; virtual stages; varying lengths.
     (gpt(), 8, {"tp": 2, "pp": 2, **SP, **DO, "make_vocab_size_divisible_by": 8}, (0, 7), {}),
     (gpt(tied=False), 16, {"tp": 2, "pp": 4}, (0, 5, 15), {}),

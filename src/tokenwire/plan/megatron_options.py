@@ -37,6 +37,8 @@ def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Bro
         # megatron-core 0.16.1, optimizer/layer_wise_optimizer.py: keep all options of the distributed optimizer off.
         yield Broken("plan", "use_distributed_optimizer", "Muon needs whole matrices: dist_muon shares out their optimizer state instead",
                      (("training", "optimizer"),))  # fmt: skip
+    if uses_muon(choice.training) and choice.training.precision == "fp16":
+        yield Broken("training", "precision", "Megatron's Muon has no loss scaling, which fp16 needs (optimizer/muon.py)")
     yield from _fully_sharded(c)
     yield from _recomputation(choice, c, arch)
     yield from _next_tokens(c, arch)

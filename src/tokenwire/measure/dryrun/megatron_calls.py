@@ -98,6 +98,10 @@ def recorder(phase: Phase, calls: list[Call], plan: Plan, rank: int) -> Any:
                     elif op in ("send", "recv"):
                         when = phase.coming.pop(0) if phase.coming else phase.of_tensor.get(first.data_ptr(), when)
                     calls.append(Call(op, ranks, elements, _DTYPE_NAMES[str(first.dtype)], when))
+                if name == "allgather_" and len({part.shape for parts in args[0] for part in parts}) > 1:
+                    # The fake group copies the input to every output, which unequal parts cannot take.
+                    outputs = [[torch.empty_like(own) for _ in parts] for parts, own in zip(args[0], args[1], strict=True)]
+                    args = (outputs, *args[1:])
             return func(*args, **(kwargs or {}))
 
     return Recorder()

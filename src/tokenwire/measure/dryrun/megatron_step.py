@@ -18,9 +18,11 @@ import torch
 from tokenwire.measure.dryrun.megatron_calls import Call, Phase, recorder
 from tokenwire.measure.dryrun.megatron_cpu import fake_world, on_cpu, restored_reduction
 from tokenwire.measure.dryrun.megatron_model import TORCH_DTYPES, stage_model, transformer_config
+from tokenwire.measure.dryrun.megatron_muon import muon_optimizer
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.megatron import MegatronPlan
+from tokenwire.plan.muon import uses_muon
 
 
 def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
@@ -76,15 +78,16 @@ def _built(arch: Architecture, plan: Plan, phase: Phase) -> Callable[[], None]:
         model = stage_model(arch, plan, transformer, chunk)
         wrapped = Float16Module(transformer, model) if precision != "fp32" else model
         models.append(DistributedDataParallel(transformer, ddp, wrapped, disable_bucketing=chunk > 0))
-    optimizer = get_megatron_optimizer(
-        OptimizerConfig(
-            optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision == "bf16",
-            fp16=precision == "fp16", params_dtype=TORCH_DTYPES[precision], clip_grad=0.0,
-            use_distributed_optimizer=config.use_distributed_optimizer, log_num_zeros_in_grad=config.log_num_zeros_in_grad,
-            initial_loss_scale=1.0, overlap_param_gather=config.overlap_param_gather,
-        ),
-        models, use_gloo_process_groups=False,
+    settings = OptimizerConfig(
+        optimizer="sgd" if plan.training.optimizer == "sgd" else "adam", lr=1e-4, bf16=precision == "bf16",
+        fp16=precision == "fp16", params_dtype=TORCH_DTYPES[precision], clip_grad=0.0,
+        use_distributed_optimizer=config.use_distributed_optimizer, log_num_zeros_in_grad=config.log_num_zeros_in_grad,
+        initial_loss_scale=1.0, overlap_param_gather=config.overlap_param_gather,
     )  # fmt: skip
+    if uses_muon(plan.training):
+        optimizer = muon_optimizer(settings, models, shared=plan.training.optimizer == "dist_muon")
+    else:
+        optimizer = get_megatron_optimizer(settings, models, use_gloo_process_groups=False)
 
     def finalize(*args: Any, **kwargs: Any) -> None:
         with phase.during("gradients"):
