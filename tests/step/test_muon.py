@@ -101,3 +101,14 @@ def test_shared_out_it_takes_less(dialect: str) -> None:
         arch, plan = _plan({"dialect": dialect}, optimizer)
         taken[optimizer] = muon_seconds(arch, plan, gpu, plan.stages[0])
     assert taken["adamw"] == 0 < taken["dist_muon"] < taken["muon"]
+
+
+def test_what_cannot_be_run_is_refused() -> None:
+    from tokenwire.measure.dryrun import ddp as dry
+    from tokenwire.measure.training.modes import own_mode
+
+    arch, plan = _plan({"dialect": "ddp"}, "dist_muon")
+    with pytest.raises(InputError, match="which it goes without"):
+        dry.record(arch, plan, 0)
+    with pytest.raises(InputError, match="with AdamW"):
+        own_mode(plan)

@@ -44,6 +44,9 @@ def record(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     if config.comm_hook == "bf16_compress_hook":
         raise InputError("comm_hook = bf16_compress_hook", where="[plan]", rule="torch runs this hook on NCCL and XCCL only",
                          nearest='comm_hook = "fp16_compress_hook"')  # fmt: skip
+    if plan.training.optimizer == "dist_muon":
+        raise InputError('optimizer = "dist_muon"', where="[training]", rule="this dry run is of DistributedDataParallel, which it goes without",
+                         nearest='optimizer = "muon"')  # fmt: skip
     return table(calls(arch, plan, config), plan, rank)
 
 

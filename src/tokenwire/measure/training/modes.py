@@ -14,6 +14,7 @@ from typing import Any, Literal
 from tokenwire.errors import InputError, unknown
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, resolve
+from tokenwire.plan.muon import uses_muon
 from tokenwire.plan.plan import read_plan
 from tokenwire.plan.training import TrainingConfig
 
@@ -71,6 +72,7 @@ def mode_of(name: str) -> Mode:
 
 def plan_of(mode: Mode, training: TrainingConfig, arch: Architecture, ranks: int) -> Plan:
     """Return the checked plan of a mode on so many ranks. Raises ``InputError`` for what the plan refuses."""
+    _element_wise(training)
     config = read_plan({key: ranks if value == "N" else value for key, value in mode.values.items()})
     return resolve(config, training, arch, ranks)
 
@@ -78,6 +80,7 @@ def plan_of(mode: Mode, training: TrainingConfig, arch: Architecture, ranks: int
 def own_mode(plan: Plan) -> Mode:
     """Return a plan of a journey as a mode. Raises ``InputError`` for a framework that is not run here."""
     dialect = plan.config.dialect
+    _element_wise(plan.training)
     if dialect not in ("ddp", "torchtitan"):
         raise InputError(f"dialect = {dialect}", where="[plan]", rule="plans of ddp and torchtitan are run for real",
                          nearest="--mode ddp")  # fmt: skip
@@ -85,3 +88,9 @@ def own_mode(plan: Plan) -> Mode:
         raise InputError(f"cp = {plan.cp}", where="[plan]", rule="with a pipeline context parallelism is not run for real",
                          nearest="cp = 1")  # fmt: skip
     return Mode("plan", f"the journey's plan ({dialect})", {})
+
+
+def _element_wise(training: TrainingConfig) -> None:
+    if uses_muon(training):
+        raise InputError(f'optimizer = "{training.optimizer}"', where="[training]", rule="plans are run for real with AdamW",
+                         nearest='optimizer = "adamw"')  # fmt: skip
