@@ -13,7 +13,7 @@ class Figure:
 
     ``unit`` is one of ``units.format_quantity``'s (``B``, ``B/s``, ``s``, ``FLOP``, ``FLOP/s``, ``1``) or a
     plain word (``tokens``). ``formula`` is in the field's symbols, ``values`` the same line with numbers put in,
-    ``source`` where the rule comes from (paper and equation, or repository, file and function).
+    ``source`` where the rule comes from (paper and equation, or repository, file and function); ``main`` marks what a summary has.
 
     >>> Figure("ring all_reduce, sent per rank", 150, "B", "2(n-1)/n·S", "2·3/4·100 B").derivation
     '2(n-1)/n·S = 2·3/4·100 B = 150 B'
@@ -26,6 +26,7 @@ class Figure:
     values: str = ""
     source: str = ""
     because: str = ""
+    main: bool = False
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@
 - ``spray``: each packet takes another way, so that every equal way carries an equal part of every flow;
 - ``adaptive``: each flow (each of ``queue_pairs``), the largest first, takes the way whose busiest link will be least busy;
 - ``static``: the uplink belongs to the sender's port at its leaf (one uplink a NIC of a rail);
-- ``valiant``, ``ugal``: detours over a third group, always or where the shortest way is taken (``detour``);
+- ``valiant``, ``ugal``: detours over a third group, always, or only where the shortest route is busier (``detour``);
 - ``dmod``: the way down belongs to the receiver, and so the way up too: no two receivers meet on a link down.
 
 Source: Gangidi et al. 2024, "RDMA over Ethernet for distributed AI training at Meta scale" (SIGCOMM), section 4 (ECMP, queue

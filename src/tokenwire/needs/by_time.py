@@ -33,11 +33,12 @@ def timed_requirements(timed: Timed, parameters: int, x: float, every: float = E
 def _step_figures(timed: Timed) -> Iterator[Figure]:
     step, now = timed.step(), timed.step().step_seconds
     best, fast = timed.alone().step_seconds, timed.step(nic_rate=ENDLESS).step_seconds
-    yield Figure("a step by the time line", now, "s", "T(R)", "", "tokenwire.timeline", "; ".join(step.notes[:2]))
+    yield Figure("a step by the time line", now, "s", "T(R)", "", "tokenwire.timeline", "; ".join(step.notes[:2]), main=True)
     yield Figure(
         "share of the step that the network costs", timed.costs(), "%", "1 - T₀/T(R)",
         f"1 - {format_seconds(best)}/{format_seconds(now)}", _SOURCE,
         f"T₀: what leaves a node takes no time; endless NICs alone, with the same latency, would save {max(0.0, 1 - fast / now):.2%} of the step",
+        main=True,
     )  # fmt: skip
 
 
@@ -46,29 +47,29 @@ def _rate_figures(timed: Timed, x: float) -> Iterator[Figure]:
     rate = timed.least_rate(x)
     name = f"NIC for {share} of the step, by the time line"
     if rate is None:
-        yield Figure(name, 0, "B/s", "least R with 1 - T(∞)/T(R) ≤ x", "", _SOURCE, "no call that anything waits for leaves a node")
+        yield Figure(name, 0, "B/s", "least R with 1 - T(∞)/T(R) ≤ x", "", _SOURCE, "no call that anything waits for leaves a node", main=True)
     else:
         yield Figure(name, rate, "B/s", "least R with 1 - T(∞)/T(R) ≤ x", f"T(∞) = {format_seconds(timed.step(nic_rate=ENDLESS).step_seconds)}",
                      _SOURCE, f"{sensitivity(timed, rate)}{_demanded(timed, rate)}; the time line computes for "
-                     f"{format_seconds(timed.step().compute_seconds)}: bounds for another time of computing do not hold")  # fmt: skip
+                     f"{format_seconds(timed.step().compute_seconds)}: bounds for another time of computing do not hold", main=True)  # fmt: skip
         nics, gpus = facts.nics_per_node, facts.gpus_per_node
-        yield Figure(f"the same a GPU, for {share}", rate * nics / gpus, "B/s", "R · NICs / GPUs of a node",
+        yield Figure(f"the same per GPU, for {share}", rate * nics / gpus, "B/s", "R · NICs / GPUs of a node",
                      f"{format_rate(rate)}·{nics}/{gpus}", _SOURCE)  # fmt: skip
-        yield Figure(f"the same a node, for {share}", rate * nics, "B/s", "R · NICs of a node", f"{format_rate(rate)}·{nics}", _SOURCE)
+        yield Figure(f"the same per node, for {share}", rate * nics, "B/s", "R · NICs of a node", f"{format_rate(rate)}·{nics}", _SOURCE, main=True)
         unit = min(facts.nodes_per_unit, facts.nodes)
         below = nics * unit // facts.rails
         yield Figure(
-            f"the same a {'rail' if facts.rails > 1 else 'leaf'}, for {share}", rate * below, "B/s", "R · NICs below a leaf",
+            f"the same per {'rail' if facts.rails > 1 else 'leaf'}, for {share}", rate * below, "B/s", "R · NICs below a leaf",
             f"{format_rate(rate)}·{below}", _SOURCE, f"{unit} nodes share their leaves, {facts.rails} a unit",
         )  # fmt: skip
     inside = timed.least_rate(x, "domain_rate")
     if inside is not None:
         yield Figure(f"links inside a node for {share} of the step", inside, "B/s", "least rate with 1 - T(∞)/T(rate) ≤ x", "", _SOURCE,
-                     f"a direction of a GPU; it has {format_quantity(facts.domain_rate, 'B/s')}")  # fmt: skip
+                     f"per GPU and direction; it has {format_quantity(facts.domain_rate, 'B/s')}", main=True)  # fmt: skip
     late = timed.most_latency(x)
     if late is not None:
         yield Figure(f"latency of a link that costs {share} of the step", late, "s", "most L with 1 - T(0)/T(L) ≤ x", "", _SOURCE,
-                     f"links of the network have {format_seconds(facts.link_latency)}")  # fmt: skip
+                     f"links of the network have {format_seconds(facts.link_latency)}", main=True)  # fmt: skip
 
 
 def sensitivity(timed: Timed, rate: float) -> str:

@@ -91,12 +91,12 @@ def _network_figures(
 ) -> Iterator[Figure]:
     if not network.nic_bytes:
         yield Figure(
-            "bytes through the busiest NIC a step", 0, "B", because="all GPUs that talk to each other share a node"
+            "bytes through the busiest NIC per step", 0, "B", because="all GPUs that talk to each other share a node"
         )
         return
     per_byte = _per_network_byte(transfers, sent)
     yield Figure(
-        "bytes through the busiest NIC a step", network.nic_bytes, "B", "max over NICs of Σ bytes it sends", "",
+        "bytes through the busiest NIC per step", network.nic_bytes, "B", "max over NICs of Σ bytes it sends", "",
         "tokenwire.flows", f"{format_count(network.nics)} NICs send; {network.busiest_nic} sends most; one ring a group",
     )  # fmt: skip
     nic_bytes = float(network.nic_bytes)
@@ -115,7 +115,7 @@ def _network_figures(
     count = nic_bytes * per_byte["packets_per_byte"]
     span = t / (1 - x)
     yield Figure(
-        "packets a second through it, if everything overlaps", round(count / span), "packets/s",
+        "packets per second through it, if everything overlaps", round(count / span), "packets/s",
         "packets a step · (1-x)/t", f"{format_count(round(count))}·{1 - x:.3g}/{format_seconds(t)}", "tokenwire.wire.framing",
         f"mean over the step, {format_bytes(nic_bytes / count)} of payload a packet",
     )  # fmt: skip
@@ -130,12 +130,14 @@ def _spine_figures(network: Network, t: float, x: float) -> Iterator[Figure]:
     most = tolerated_oversubscription(network.nic_bytes, leaf.nics, leaf.up_bytes)
     name, source = "oversubscription that the leaves tolerate", "tokenwire.needs.bandwidth, tolerated_oversubscription"
     if not leaf.up_bytes:
-        yield Figure(name, most, ": 1", source=source, because="no byte leaves a leaf upwards: this plan needs no uplink")
+        yield Figure(name, most, ": 1", source=source, because="no byte leaves a leaf upwards: this plan needs no uplink",
+                     main=True)
         return
     yield Figure(
         f"{name}, packets sprayed evenly", most, ": 1", "min(NICs, bytes of the busiest NIC · NICs of the leaf / bytes that the leaf sends up)",
         f"min({leaf.nics}, {format_bytes(network.nic_bytes)}·{leaf.nics}/{format_bytes(leaf.up_bytes)})", source,
         f"{leaf.name} sends most upwards, taken as even over its uplinks; more and the uplinks, not a NIC, hold the step up",
+        main=True,
     )  # fmt: skip
     yield from _whole_flows(network, name)
     yield Figure(
@@ -160,6 +162,7 @@ def _whole_flows(network: Network, name: str) -> Iterator[Figure]:
             f"({format_bytes(network.nic_bytes)}/{format_rate(network.nic_rate)})/({format_bytes(load)}/{format_rate(spine.rate)})"
             f"·{spine.oversubscription:g}",
             "tokenwire.needs.network", "below 1 : 1 a spine link already takes longer than any NIC" if ratio < 1 else "",
+            main=True,
         )  # fmt: skip
 
 

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 MEDIA = {"nvlink": "NVLink", "network": "the network"}
 """The two ways between GPUs, as they are written in names of figures."""
 
+AT_THE_END = {"embedding": "embedding", "position_embedding": "embedding", "mp": "norm", "world": "norm", "optimizer_instance": "norm"}
+"""Groups whose calls end a step, whatever parallelism made them: tied embeddings are summed, gradient norm and checks agreed on."""
 PARALLELISMS = {
     "dp": "data parallelism", "fsdp": "sharded data parallelism", "tp": "tensor parallelism",
     "sp": "sequence parallelism", "pp": "pipeline parallelism", "cp": "context parallelism", "ep": "expert parallelism",
+    "embedding": "tied embedding", "norm": "gradient norm and checks",
 }  # fmt: skip
 """What each short name of a parallelism says in full."""
 
@@ -43,10 +46,13 @@ def by_medium(transfers: pl.DataFrame, gpus_per_node: int) -> pl.DataFrame:
 def busiest(transfers: pl.DataFrame) -> list[Busiest]:
     """Return for each parallelism and medium the rank that sends most, largest first within a medium.
 
-    ``transfers`` have ``src, bytes, op, group, parallelism, medium``; of equals the lowest rank.
+    ``transfers`` have ``src, bytes, op, group, parallelism, medium``; of equals the lowest rank. Sequence parallelism is a part of
+    tensor parallelism, in its group; what ends a step is a kind of its own (``AT_THE_END``).
     """
     import polars as pl
 
+    kind = pl.col("group").replace_strict(AT_THE_END, default=None, return_dtype=pl.String)
+    transfers = transfers.with_columns(parallelism=pl.coalesce(kind, pl.col("parallelism").replace({"sp": "tp"})))
     kinds = ["medium", "parallelism"]
     totals = transfers.group_by([*kinds, "src"]).agg(pl.col("bytes").sum())
     most = totals.sort(["bytes", "src"], descending=[True, False]).group_by(kinds, maintain_order=True).first()
@@ -74,8 +80,8 @@ def volume_figures(found: list[Busiest]) -> list[Figure]:
         rest = len(one.parts) - 4
         out.append(
             Figure(
-                f"sent by a GPU a step over {MEDIA[one.medium]}: {name}", one.bytes, "B",
-                "max over GPUs of Σ calls · bytes sent by a call", parts + (f" + {rest} more" if rest > 0 else ""),
+                f"sent per GPU per step over {MEDIA[one.medium]}: {name}", one.bytes, "B",
+                "max over GPUs of Σ calls · bytes sent per call", parts + (f" + {rest} more" if rest > 0 else ""),
                 "tokenwire.flows, algorithm by algorithm; rings as NVIDIA/nccl-tests, doc/PERFORMANCE.md",
                 f"rank {one.rank} sends most",
             )

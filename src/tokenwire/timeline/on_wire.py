@@ -57,8 +57,8 @@ class Burst:
 
     @property
     def message(self) -> float:
-        """Return the bytes of one message."""
-        return self.bytes / self.messages if self.messages else 0.0
+        """Return the bytes of one message, at least one: a tensor of fewer bytes than ranks is not cut below a byte."""
+        return max(self.bytes / self.messages, 1.0) if self.messages and self.bytes else 0.0
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,20 @@ def facts(figures: Iterable[Figure]) -> dict[str, Any]:
 
 
 def picture(facts: dict[str, Any]) -> Iterator[Any]:
-    """Yield the requirements: the value, and beside it its name, its derivation, the reason and the source."""
+    """Yield a summary, then the requirements: the value, and next to it its name, its derivation, the reason and the source."""
     from rich.table import Table
     from rich.text import Text
 
+    short = Table.grid(padding=(0, 2, 0, 0))
+    short.add_column(justify="right", no_wrap=True)
+    short.add_column()
+    for need in facts["requirements"]:
+        if need["main"]:
+            short.add_row(Text(need["text"], style="bold"), need["name"])
+    if short.row_count:
+        yield Text("In short", style="bold")
+        yield short
+        yield Text("\nEach figure with its derivation", style="bold")
     grid = Table.grid(padding=(0, 2, 1, 0))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column()

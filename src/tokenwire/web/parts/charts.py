@@ -83,8 +83,8 @@ def luminance(colour: str) -> float:
 def folded_name(name: str) -> str:
     """Return a name for an axis in lines short enough for a phone.
 
-    >>> folded_name("needs: sent by a GPU a step over NVLink")
-    'needs: sent by a GPU a step over<br>NVLink'
+    >>> folded_name("needs: sent per GPU per step over NVLink")
+    'needs: sent per GPU per step over<br>NVLink'
     """
     return "<br>".join(wrap(name, PLACE))
 
