@@ -25,17 +25,17 @@ def draw(random: Random) -> dict[str, Keys]:
     plan: Keys = {"dialect": "megatron", "tp": tp, "pp": pp, "cp": cp}
     plan["sequence_parallel"] = tp > 1 and random.random() < 0.6
     dp = random.choice((1, 2, 3, 4, 8, 16))
-    if random.random() < 0.15:
-        dp = max(1, random.choice((512, 1024, 4096)) // (tp * pp * cp))
+    if random.random() < 0.08:
+        dp = max(1, random.choice((256, 512, 1024, 4096)) // (tp * pp * cp))
     model = _model(random)
-    training = _training(random, dp)
     _pipeline(random, plan, model)
     if "experts" in model:
-        _experts(random, plan, dp * cp)
-    _data_parallel(random, plan, dp)
+        _experts(random, plan, model, tp * cp * dp)
+    _data_parallel(random, plan, dp, tp * pp * cp * dp)
     _recomputation(random, plan, model)
     _attention(random, plan, model)
     _losses(random, plan)
+    training = _training(random, plan, dp)
     return {"model": model, "training": training, "plan": plan, "cluster": _cluster(tp * pp * cp * dp)}
 
 
@@ -44,12 +44,12 @@ def _cluster(gpus: int) -> Keys:
 
 
 def _model(random: Random) -> Keys:
-    h, heads = random.choice((128, 192, 256, 320)), random.choice((8, 16))
+    h, heads = random.choice((64, 96, 128, 160)), random.choice((4, 8, 8))
     model: Keys = {
-        "hidden_size": h, "layers": random.choice((2, 4, 4, 6, 8, 8, 9, 12)), "heads": heads,
-        "vocabulary_size": random.choice((1000, 997, 512, 1536)), "max_positions": 128,
+        "hidden_size": h, "layers": random.choice((1, 2, 3, 4, 4, 5, 6, 8)), "heads": heads,
+        "vocabulary_size": random.choice((200, 256, 251, 1000)), "max_positions": random.choice((64, 96)),
         "tied_embeddings": random.random() < 0.5, "norm": random.choice(("layer", "rms")),
-        "feed_forward": random.choice((256, 352, 512)),
+        "feed_forward": random.choice((96, 128, 176)),
     }  # fmt: skip
     gated = random.random() < 0.6
     model |= {"gated": gated, "activation": "silu" if gated else "gelu", "bias": random.random() < 0.4}
@@ -71,20 +71,30 @@ def _model(random: Random) -> Keys:
         model |= {
             "experts": random.choice((4, 8, 16)),
             "active_experts": random.choice((1, 2, 3)),
-            "expert_feed_forward": random.choice((96, 128)),
+            "expert_feed_forward": random.choice((48, 64)),
         }
         if random.random() < 0.35:
-            model["shared_feed_forward"] = random.choice((64, 128))
+            model["shared_feed_forward"] = random.choice((32, 64))
         if random.random() < 0.3:
             model["dense_layers"] = random.choice((1, 2))
     return model
 
 
-def _training(random: Random, dp: int) -> Keys:
-    b, m = random.choice((1, 1, 2, 3)), random.choice((1, 2, 4, 5, 8))
+def _training(random: Random, plan: Keys, dp: int) -> Keys:
+    b, m = random.choice((1, 1, 2, 3)), random.choice((1, 2, 3, 4, 6))
+    if plan["pp"] > 1 and random.random() < 0.95:
+        # Interleaving takes micro-batches in groups.
+        group = plan.get("microbatch_group_size_per_vp_stage", plan["pp"])
+        m = group * random.choice((1, 2)) if plan.keys() & {"vpp", "pipeline_model_parallel_layout"} else m
+    unit = (2 * plan["cp"] if plan["cp"] > 1 else 1) * plan["tp"]
+    optimizers = (
+        ("adamw", "adam")
+        if plan["use_distributed_optimizer"] and random.random() < 0.98
+        else ("adamw", "sgd")
+    )
     return {
-        "sequence_length": random.choice((64, 96, 128)), "micro_batch": b, "global_batch": b * m * dp,
-        "precision": random.choice(("bf16", "bf16", "bf16", "fp16", "fp32")), "optimizer": random.choice(("adamw", "adamw", "adam", "sgd")),
+        "sequence_length": random.choice((32, 48, 64)) if unit <= 16 else random.choice((32, 64)), "micro_batch": b, "global_batch": b * m * dp,
+        "precision": random.choice(("bf16", "bf16", "bf16", "fp16", "fp32")), "optimizer": random.choice(optimizers),
     }  # fmt: skip
 
 
@@ -102,7 +112,7 @@ def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
     if how in ("vpp", "account") and (how == "vpp" or random.random() < 0.4):
         plan["vpp"] = random.choice((2, 2, 3))
         if random.random() < 0.3:
-            plan["microbatch_group_size_per_vp_stage"] = random.choice((pp, pp + 1, 2 * pp))
+            plan["microbatch_group_size_per_vp_stage"] = random.choice((pp, pp, 2 * pp))
     if how == "uneven":
         sides = random.choice((("first",), ("last",), ("first", "last")))
         plan |= {f"decoder_{side}_pipeline_num_layers": random.choice((1, 2, 3)) for side in sides}
@@ -122,7 +132,7 @@ def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
         plan["pipeline_model_parallel_layout"] = _layout(
             random, pp * random.choice((1, 1, 2)), pp, layers, plan.get("mtp_num_layers", 0)
         )
-    elif random.random() < 0.9:
+    elif random.random() < 0.95:
         model["layers"] = layers + (-layers) % (pp * plan.get("vpp", 1))
 
 
@@ -138,12 +148,17 @@ def _layout(random: Random, stages: int, pp: int, layers: int, next_tokens: int)
     return "|".join(rows)
 
 
-def _experts(random: Random, plan: Keys, ranks: int) -> None:
-    plan["ep"] = random.choice([n for n in (1, 2, 4, 8) if (ranks * plan["tp"]) % n == 0])
-    plan["moe_token_dispatcher_type"] = random.choice(("alltoall", "allgather"))
+def _experts(random: Random, plan: Keys, model: Keys, ranks: int) -> None:
+    """Add options of experts; ``ranks`` are those of a stage."""
     plan["sequence_parallel"] = plan["tp"] > 1
-    if random.random() < 0.35:
-        plan["etp"] = random.choice((1, 1, 2))
+    etp = plan["tp"]
+    if (model["bias"] and etp > 1) or random.random() < 0.35:
+        etp = plan["etp"] = 1 if model["bias"] else random.choice((1, 1, 2))
+    possible = [n for n in (1, 2, 4, 8) if model["experts"] % n == 0 and ranks % (n * etp) == 0]
+    plan["ep"] = random.choice(possible or [1])
+    if random.random() < 0.04:
+        plan["ep"] = random.choice((1, 2, 3, 8))
+    plan["moe_token_dispatcher_type"] = random.choice(("alltoall", "allgather"))
     if random.random() < 0.4:
         plan |= {
             "moe_aux_loss_coeff": 0.01,
@@ -158,16 +173,21 @@ def _experts(random: Random, plan: Keys, ranks: int) -> None:
     if random.random() < 0.3:
         plan["moe_router_enable_expert_bias"] = True
     if random.random() < 0.2:
-        plan |= {
-            "moe_router_num_groups": random.choice((2, 4)),
-            "moe_router_group_topk": random.choice((1, 2)),
-        }
-    if random.random() < 0.2:
+        groups = random.choice((2, 4))
+        enough = [
+            n
+            for n in (1, 2, 4)
+            if n <= groups and n <= model["active_experts"] <= n * (model["experts"] // groups)
+        ]
+        plan |= {"moe_router_num_groups": groups, "moe_router_group_topk": random.choice(enough or [1])}
+    if plan.get("moe_router_load_balancing_type") != "sinkhorn" and random.random() < 0.2:
         plan["moe_expert_capacity_factor"] = random.choice((1.0, 1.25, 2.0))
         plan["moe_pad_expert_input_to_capacity"] = random.random() < 0.7
+    if plan.get("variable_seq_lengths") and random.random() < 0.95:
+        plan["moe_token_dispatcher_type"] = "alltoall"
 
 
-def _data_parallel(random: Random, plan: Keys, dp: int) -> None:
+def _data_parallel(random: Random, plan: Keys, dp: int, world: int) -> None:
     plan["use_distributed_optimizer"] = sharded = random.random() < 0.6
     plan["grad_reduce_in_fp32"] = random.random() < 0.5
     plan["overlap_grad_reduce"] = random.random() < 0.4
@@ -175,11 +195,14 @@ def _data_parallel(random: Random, plan: Keys, dp: int) -> None:
         plan["overlap_param_gather"] = True
         plan["align_param_gather"] = random.random() < 0.3
     if random.random() < 0.4:
-        plan["ddp_bucket_size"] = random.choice((10_000, 50_000, 200_000, 1_000_000))
+        plan["ddp_bucket_size"] = random.choice((3_000, 10_000, 50_000, 200_000))
     if sharded and random.random() < 0.3:
-        plan["num_distributed_optimizer_instances"] = random.choice([n for n in (1, 2, 4) if dp % n == 0])
-    for name, chance in (("pad_buckets_for_high_nccl_busbw", 0.2), ("average_in_collective", 0.2), ("log_num_zeros_in_grad", 0.2),
-                         ("reduce_scatter_with_fp32_accumulation", 0.15)):  # fmt: skip
+        edp = world // (plan["pp"] * plan.get("ep", 1) * plan.get("etp", plan["tp"]))
+        plan["num_distributed_optimizer_instances"] = random.choice(
+            [n for n in (1, 2, 4) if dp % n == 0 and edp % n == 0]
+        )
+    for name, chance in (("pad_buckets_for_high_nccl_busbw", 0.2), ("average_in_collective", 0.15), ("log_num_zeros_in_grad", 0.2),
+                         ("reduce_scatter_with_fp32_accumulation", 0.1)):  # fmt: skip
         if random.random() < chance:
             plan[name] = True
     if random.random() < 0.3:
@@ -192,7 +215,9 @@ def _recomputation(random: Random, plan: Keys, model: Keys) -> None:
     how = random.random()
     if how < 0.3:
         plan |= {"recompute_granularity": "full", "recompute_method": random.choice(("uniform", "block")),
-                 "recompute_num_layers": random.choice((1, 1, 2, 3))}  # fmt: skip
+                 "recompute_num_layers": 1}  # fmt: skip
+        if random.random() < (0.6 if plan["recompute_method"] == "block" else 0.1):
+            plan["recompute_num_layers"] = random.choice((2, 3))
         if plan["tp"] > 1 and not plan["sequence_parallel"] and random.random() < 0.5:
             plan["distribute_saved_activations"] = True
     elif how < 0.6:
@@ -210,7 +235,7 @@ def _attention(random: Random, plan: Keys, model: Keys) -> None:
     kinds = ("p2p", "a2a", "all_gather")
     if random.random() < 0.5:
         plan["cp_comm_type"] = random.choice(kinds)
-    elif random.random() < 0.4:
+    elif "mtp_num_layers" not in plan and random.random() < 0.4:
         plan["cp_comm_type"] = [random.choice(kinds) for _ in range(model["layers"])]
     elif random.random() < 0.4:
         plan |= {"cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, plan["cp"] // 2]}

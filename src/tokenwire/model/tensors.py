@@ -196,7 +196,9 @@ def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> 
         # One offset of the softmax a head, with its head (megatron/core/transformer/dot_product_attention.py).
         yield Tensor(f"{prefix}.sinks", "mixer", (a.heads,), layer, "column", 0)
     if (a.fused_qkv or layout == "megatron") and a.key_bias:
-        yield from _linear(f"{prefix}.qkv", "mixer", q + k + v, h, layer, "column", bias=a.qkv_bias)
+        # Where Megatron's products have biases, this one has (attention.py, add_bias_linear or add_qkv_bias).
+        qkv_bias = a.qkv_bias or (a.output_bias and layout == "megatron")
+        yield from _linear(f"{prefix}.qkv", "mixer", q + k + v, h, layer, "column", bias=qkv_bias)
     else:
         yield from _linear(f"{prefix}.q", "mixer", q, h, layer, "column", bias=a.qkv_bias)
         if k:
@@ -206,7 +208,8 @@ def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> 
     if layout != "megatron":
         yield from output
     if a.qk_norm != "none":
-        norm = Norm(bias=a.qk_norm_bias)
+        # Megatron's norms are all of one kind.
+        norm = Norm(bias=a.qk_norm_bias or (arch.norm.bias and layout == "megatron"))
         for name, heads in (("q_norm", a.heads), ("k_norm", a.kv_heads))[: 2 if k else 1]:
             size = d if a.qk_norm == "head" else heads * d
             for tensor in _norm(f"{prefix}.{name}", "mixer", size, norm, layer):
@@ -225,6 +228,8 @@ def _attention(arch: Architecture, a: Attention, layer: int, layout: Layout) -> 
 def _latent_attention(arch: Architecture, a: LatentAttention, layer: int, layout: Layout) -> Iterator[Tensor]:
     h = arch.hidden_size
     d_qk, prefix = a.qk_nope_head_dim + a.qk_rope_head_dim, f"layers.{layer}.attention"
+    # Megatron's projections to queries, keys and values have no bias, and its norms are all of one kind.
+    down_bias, norm = a.qkv_bias and layout != "megatron", Norm(bias=arch.norm.bias and layout == "megatron")
     output = list(
         _linear(f"{prefix}.output", "mixer", h, a.heads * a.v_head_dim, layer, "row", bias=a.output_bias)
     )
@@ -234,13 +239,11 @@ def _latent_attention(arch: Architecture, a: LatentAttention, layer: int, layout
         yield from _linear(f"{prefix}.q", "mixer", a.heads * d_qk, h, layer, "column")
     else:
         # Transformer Engine's spec holds the down-projections whole ("duplicated").
-        yield from _linear(f"{prefix}.q_down", "mixer", a.q_lora_rank, h, layer, bias=a.qkv_bias)
-        yield Tensor(f"{prefix}.q_norm.weight", "mixer", (a.q_lora_rank,), layer)
+        yield from _linear(f"{prefix}.q_down", "mixer", a.q_lora_rank, h, layer, bias=down_bias)
+        yield from _norm(f"{prefix}.q_norm", "mixer", a.q_lora_rank, norm, layer)
         yield from _linear(f"{prefix}.q_up", "mixer", a.heads * d_qk, a.q_lora_rank, layer, "column")
-    yield from _linear(
-        f"{prefix}.kv_down", "mixer", a.kv_lora_rank + a.qk_rope_head_dim, h, layer, bias=a.qkv_bias
-    )
-    yield Tensor(f"{prefix}.kv_norm.weight", "mixer", (a.kv_lora_rank,), layer)
+    yield from _linear(f"{prefix}.kv_down", "mixer", a.kv_lora_rank + a.qk_rope_head_dim, h, layer, bias=down_bias)
+    yield from _norm(f"{prefix}.kv_norm", "mixer", a.kv_lora_rank, norm, layer)
     d_kv = a.qk_nope_head_dim + a.v_head_dim
     yield from _linear(f"{prefix}.kv_up", "mixer", a.heads * d_kv, a.kv_lora_rank, layer, "column")
     if a.indexer is not None:
@@ -322,7 +325,9 @@ def _feed_forward(
 def _experts(arch: Architecture, e: Experts, layer: int, layout: Layout) -> Iterator[Tensor]:
     h, E, f, prefix = arch.hidden_size, e.count, e.width, f"layers.{layer}"
     inner = e.latent_size or h
-    yield from _linear(f"{prefix}.router", "router", E + e.identities, h, layer, bias=e.router_bias)
+    # Megatron has one option for the biases of all products, the router's among them (moe/router.py, Router.__init__).
+    router_bias = e.router_bias or (e.bias and layout == "megatron")
+    yield from _linear(f"{prefix}.router", "router", E + e.identities, h, layer, bias=router_bias)
     if e.correction_parameter:
         yield Tensor(f"{prefix}.router.correction", "router", (E,), layer)
     if e.latent_size:

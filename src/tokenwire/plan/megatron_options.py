@@ -32,7 +32,7 @@ MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "sh
 
 def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Broken]:
     """Yield the rules of these options that the choice breaks."""
-    yield from _optimizer(c)
+    yield from _optimizer(choice, c)
     if uses_muon(choice.training) and c.use_distributed_optimizer:
         # megatron-core 0.16.1, optimizer/layer_wise_optimizer.py: keep all options of the distributed optimizer off.
         yield Broken("plan", "use_distributed_optimizer", "Muon needs whole matrices: dist_muon shares out their optimizer state instead",
@@ -53,11 +53,31 @@ def options(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[Bro
         yield Broken("plan", "tp_comm_overlap", "needs sequence_parallel = true", (("plan", "sequence_parallel"),))
 
 
-def _optimizer(c: MegatronPlan) -> Iterator[Broken]:
+def _optimizer(choice: Choice, c: MegatronPlan) -> Iterator[Broken]:
+    if choice.training.optimizer == "sgd" and c.use_distributed_optimizer:
+        # distrib_optimizer.py, DistributedOptimizer.__init__.
+        yield Broken("training", "optimizer", "the distributed optimizer is of Adam only", (("plan", "use_distributed_optimizer"),), ("adamw",))
+    if c.average_in_collective and c.calculate_per_token_loss:
+        # distributed_data_parallel.py, DistributedDataParallel.__init__.
+        yield Broken("plan", "average_in_collective", "does not go with calculate_per_token_loss, which divides by all tokens")
+    yield from _fp32_accumulation(c)
     if c.overlap_param_gather and not c.use_distributed_optimizer:
         yield Broken("plan", "overlap_param_gather", "needs use_distributed_optimizer = true")
     elif c.overlap_param_gather and not c.overlap_grad_reduce:
         yield Broken("plan", "overlap_param_gather", "needs overlap_grad_reduce = true")
+
+
+def _fp32_accumulation(c: MegatronPlan) -> Iterator[Broken]:
+    # param_and_grad_buffer.py, start_grad_sync; reduce_scatter_with_fp32_accumulation.py.
+    key = "reduce_scatter_with_fp32_accumulation"
+    if not c.reduce_scatter_with_fp32_accumulation:
+        return
+    if c.num_distributed_optimizer_instances > 1:
+        yield Broken("plan", key, "needs num_distributed_optimizer_instances = 1")
+    if c.use_distributed_optimizer and c.average_in_collective:
+        yield Broken("plan", key, "adds, and does not go with average_in_collective")
+    if c.overlap_grad_reduce and not c.use_distributed_optimizer:
+        yield Broken("plan", key, "with overlap_grad_reduce needs use_distributed_optimizer = true")
 
 
 def _fully_sharded(c: MegatronPlan) -> Iterator[Broken]:

@@ -100,6 +100,12 @@ def on_cpu() -> Iterator[None]:
         for name in ("_get_all_rng_states", "_set_all_rng_states"):
             patch(mock.patch.object(megatron_random, name, return_value=()))
         patch(mock.patch.object(megatron_random, "_fork_rng", nothing))
+        if not megatron_random.HAVE_TE:
+            # Recomputation of a norm asks Transformer Engine whether it is in fp8.
+            patch(mock.patch.multiple(
+                megatron_random, create=True, fp8_autocast=lambda *a, **k: nothing(),
+                activation_recompute_forward=lambda *a, **k: nothing(), FP8GlobalStateManager=_NoFp8,
+            ))  # fmt: skip
         if not getattr(parallel_state, "HAVE_EINOPS", True):
             patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
         from megatron.core.transformer.moe import moe_utils
@@ -130,6 +136,15 @@ def _balanced(routing: Callable[..., Any]) -> Callable[..., Any]:
         return weights * even, even
 
     return dealt
+
+
+class _NoFp8:
+    """What Transformer Engine answers where nothing is in fp8."""
+
+    @staticmethod
+    def is_fp8_enabled() -> bool:
+        """Return False."""
+        return False
 
 
 class _Einops:

@@ -36,12 +36,11 @@ class CoreAttention(torch.nn.Module):
     def forward(self, query: Any, key: Any, value: Any, *unused: Any, **unused_too: Any) -> torch.Tensor:
         """Return [s, b, heads·d_v] for queries [s, b, heads, d], keys [s, b, groups, d] and values [s, b, groups, d_v]."""
         s, b, _, d = query.shape
-        d_v = value.shape[-1]
-        of_keys, of_values = key.mean(dim=2, keepdim=True), value.mean(dim=2, keepdim=True)
-        # Values may be narrower than keys; the rest of the keys counts too, so that all of it has a gradient.
-        mixed = query[..., :d_v] + of_keys[..., :d_v] + of_values
-        if d > d_v:
-            mixed = mixed + (query[..., d_v:] + of_keys[..., d_v:]).mean(dim=-1, keepdim=True)
+        mixed = query + key.mean(dim=2, keepdim=True)
+        if value.shape[-1] != d:
+            # Values of another width than keys: each number counts, so that all of it has a gradient.
+            mixed = mixed.mean(dim=-1, keepdim=True)
+        mixed = mixed + value.mean(dim=2, keepdim=True)
         return mixed.reshape(s, b, -1)
 
 
@@ -67,12 +66,16 @@ class NormedColumnParallelLinear(ColumnParallelLinear):
 
     def __init__(self, size: int, out: int, *, config: Any, **rest: Any) -> None:
         super().__init__(size, out, config=config, **rest)
-        scale = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype))
-        scale.sequence_parallel = config.sequence_parallel
+        names = ["layer_norm_weight"] if config.normalization == "RMSNorm" else ["layer_norm_weight", "layer_norm_bias"]
+        of_norm = {name: torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype)) for name in names}
+        for parameter in of_norm.values():
+            parameter.sequence_parallel = config.sequence_parallel
         others = dict(self._parameters)
         self._parameters.clear()
-        self._parameters.update({"layer_norm_weight": scale, **others})
+        self._parameters.update({**of_norm, **others})
 
     def forward(self, x: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        """Return the product of the scaled input."""
-        return super().forward(x * self._parameters["layer_norm_weight"], *rest, **named)
+        """Return the product of the scaled and shifted input."""
+        scaled = x * self._parameters["layer_norm_weight"]
+        shift = self._parameters.get("layer_norm_bias")
+        return super().forward(scaled if shift is None else scaled + shift, *rest, **named)

@@ -9,12 +9,12 @@ backward gathers once more what the weight gradient needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tokenwire.model.architecture import Attention, Experts, LatentAttention
 from tokenwire.plan import Stage
 from tokenwire.step.dialects.megatron.low_precision import Usage, by_precision, gathered
-from tokenwire.step.dialects.megatron.recompute import checkpoints, recomputed_blocks
+from tokenwire.step.dialects.megatron.recompute import checkpoints, recomputed_blocks, recomputed_layers
 from tokenwire.step.dialects.megatron.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase, Product
 
@@ -182,25 +182,31 @@ def _latent(z: Sizes, stage: Stage, name: str, layers: int, again: int, low: boo
 
 def _replicated_kv(z: Sizes, stage: Stage) -> Iterator[Operation]:
     # Fewer KV heads than tensor-parallel ranks: the fused projection is gathered, and each rank picks its heads.
-    sizes = Counter(
+    sizes, again = _gathered_widths(z, stage.layers), _gathered_widths(z, recomputed_layers(z, stage))
+    name, what = "_AllGatherFromTensorParallelRegion", "queries, keys and values"
+    for width, layers in sizes.items():
+        parts: tuple[tuple[Op, Phase, int, str, str], ...] = (
+            ("all_gather", "forward", layers, what, f"{_MAPPINGS} {name}.forward"),
+            ("reduce_scatter", "backward", layers, f"gradients of {what}", f"{_MAPPINGS} {name}.backward"),
+            ("all_gather", "backward", again[width], f"{what}, recomputed", f"{_RANDOM} CheckpointFunction.backward"),
+        )
+        for op, phase, times, said, source in parts:
+            yield z.row(
+                stage.index, op, "tp", phase, times * z.plan.micro_batches, z.tokens * width, said,
+                formula="b·s/c·(q+2·kv)", values=f"{z.tokens:,}·{width:,}", source=source, parallelism="tp",
+                why=f"fewer KV heads than the {z.plan.tp} ranks: the projection is gathered so that each finds its head",
+                layers=times,
+            )  # fmt: skip
+
+
+def _gathered_widths(z: Sizes, layers: Iterable[int]) -> Counter[int]:
+    """Return how many of the layers gather their queries, keys and values, by the width of these."""
+    return Counter(
         (mixer.heads * mixer.head_dim * (2 if mixer.gate else 1)
          + mixer.kv_heads * (mixer.head_dim + (mixer.value_head_dim or mixer.head_dim)))
-        for mixer in (z.arch.layers[index].mixer for index in stage.layers)
+        for mixer in (z.arch.layers[index].mixer for index in layers)
         if isinstance(mixer, Attention) and mixer.kv_heads < z.plan.tp
     )  # fmt: skip
-    for width, layers in sizes.items():
-        elements = z.tokens * width
-        phases: tuple[tuple[Op, Phase, str], ...] = (
-            ("all_gather", "forward", "_AllGatherFromTensorParallelRegion.forward"),
-            ("reduce_scatter", "backward", "_AllGatherFromTensorParallelRegion.backward"),
-        )
-        for op, phase, name in phases:
-            yield z.row(
-                stage.index, op, "tp", phase, layers * z.plan.micro_batches, elements, "queries, keys and values",
-                formula="b·s/c·(q+2·kv)", values=f"{z.tokens:,}·{width:,}", source=f"{_MAPPINGS} {name}", parallelism="tp",
-                why=f"fewer KV heads than the {z.plan.tp} ranks: the projection is gathered so that each finds its head",
-                layers=layers,
-            )  # fmt: skip
 
 
 def head(z: Sizes, stage: Stage) -> Iterator[Operation]:
