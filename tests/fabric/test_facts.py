@@ -46,3 +46,10 @@ def test_files_that_are_wrong(tmp_path: Path, text: str, word: str) -> None:
 def test_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(InputError, match="dgx-h100-superpod"):
         read_section(ClusterConfig, {"preset": "dgx-h100-superpot"}, where="[cluster]")
+
+
+@pytest.mark.parametrize(("gpus", "nearest"), [(12, "gpus_per_node = 6 (2 nodes)"), (18, "gpus_per_node = 6 (3 nodes)"), (13, "gpus = 8")])
+def test_gpus_that_do_not_fill_nodes_are_offered_smaller_nodes(gpus: int, nearest: str) -> None:
+    with pytest.raises(InputError) as found:
+        ClusterConfig(gpus=gpus).facts  # noqa: B018 - raises
+    assert found.value.nearest == nearest

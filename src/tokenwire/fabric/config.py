@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from pathlib import PurePath
 from typing import Literal
@@ -127,7 +128,7 @@ class ClusterConfig(Section):
         if self.gpus is not None:
             if self.gpus > g and self.gpus % g:
                 raise InputError(f"gpus = {self.gpus:,}", where="[cluster]", rule=f"must fill nodes of {g} GPUs",
-                                 nearest=f"gpus = {self.gpus // g * g}")  # fmt: skip
+                                 nearest=self._filled(self.gpus, g))  # fmt: skip
             nodes, g = max(1, self.gpus // g), min(g, self.gpus)
         elif self.nodes is not None:
             nodes = self.nodes
@@ -136,6 +137,14 @@ class ClusterConfig(Section):
             raise InputError(f"{name} = {self.gpus or nodes:,}", where="[cluster]",
                              rule=f"a cluster has at most {MOST_GPUS:,} GPUs", nearest=f"{name} = {most}")  # fmt: skip
         return nodes, g
+
+    def _filled(self, gpus: int, g: int) -> str:
+        """Return what fills nodes: smaller ones that the GPUs fill, of as many GPUs as can be, or else fewer GPUs."""
+        for fewer in (n for n in range(g - 1, 1, -1) if gpus % n == 0):
+            with contextlib.suppress(InputError):
+                self.model_copy(update={"gpus_per_node": fewer}).facts  # noqa: B018 - raises where they do not fit
+                return f"gpus_per_node = {fewer} ({gpus // fewer:,} nodes)"
+        return f"gpus = {gpus // g * g}"
 
     @property
     def world(self) -> int:

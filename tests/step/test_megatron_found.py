@@ -1,0 +1,154 @@
+"""Kinds of Megatron plans that differed from the framework when they were drawn at random, each with the right value.
+
+The values are what megatron-core 0.16.1 was recorded to send (``tests.agreement``), with their arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.step import test_megatron_agreement as agreement
+from tests.step.models import gpt, latent, llama, plan_of
+from tokenwire.errors import InputError
+from tokenwire.model.architecture import Architecture, Experts, LatentAttention, Norm
+from tokenwire.model.tensors import tensors
+from tokenwire.step import operations
+
+FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def biased_experts(arch: Architecture, experts: Experts) -> Architecture:
+    """Return the model with experts in every layer."""
+    return replace(arch, layers=tuple(replace(layer, feed_forward=experts) for layer in arch.layers))
+
+
+def layer_norm(arch: Architecture) -> Architecture:
+    """Return the model with LayerNorm, whose norms have a bias each."""
+    return replace(arch, norm=Norm("layer", bias=True))
+
+
+CASES: list[tuple[Any, int, dict[str, Any], tuple[int, ...], dict[str, Any]]] = [
+    (llama(hidden=96, kv_heads=2), 8, {"tp": 4, "sequence_parallel": True, **FULL}, (1,), {}),
+    (llama(kv_heads=2), 8, {"tp": 4, **FULL, "recompute_method": "block", "recompute_num_layers": 2}, (5,), {}),
+    (biased_experts(gpt(), Experts(8, 2, 96, False, True)), 8, {"ep": 4, "use_distributed_optimizer": True}, (0,), {}),
+    (layer_norm(llama(qk_norm=True)), 8, {"tp": 2, "sequence_parallel": True}, (1,), {}),
+    (layer_norm(latent()), 8, {"tp": 2, "sequence_parallel": True}, (1,), {}),
+    (llama(experts=Experts(8, 2, 96)), 4, {"moe_token_dispatcher_type": "allgather"}, (0,), {}),
+    (llama(), 2, {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]}, (0,), {}),
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=agreement._name)
+def test_every_call_agrees(case: Any) -> None:
+    pytest.importorskip("megatron.core")
+    agreement.test_every_call_agrees(case)
+
+
+def test_recomputed_layers_gather_replicated_kv_heads() -> None:
+    # 64 tokens of 8·24 queries and 2·2·24 keys and values: 64·288 = 18,432; 8 layers · 2 micro-batches.
+    arch = llama(8, hidden=192, kv_heads=2)
+    step = operations(arch, plan_of(arch, 4, {"tp": 4, "sequence_parallel": True, **FULL}, global_batch=2))
+    rows = step.filter(elements=18_432).select("op", "phase", "count").rows()
+    assert rows == [
+        ("all_gather", "forward", 16),
+        ("reduce_scatter", "backward", 16),
+        ("all_gather", "backward", 16),
+    ]
+
+
+def test_recomputing_attention_alone_does_not_gather_them() -> None:
+    arch = llama(8, hidden=192, kv_heads=2)
+    options = {"tp": 4, "recompute_granularity": "selective", "recompute_modules": ["core_attn"]}
+    step = operations(arch, plan_of(arch, 4, options, global_batch=2))
+    assert step.filter(elements=18_432).select("op", "phase").rows() == [
+        ("all_gather", "forward"),
+        ("reduce_scatter", "backward"),
+    ]
+
+
+def test_the_biases_of_routers_are_in_the_buffer() -> None:
+    # 9 biases of 8, each padded to 64, are 576 more elements, and the buffer is padded to 128: 4,073,600 + 640.
+    arch = biased_experts(gpt(9, hidden=320), Experts(8, 2, 128, False, True))
+    options = {
+        "ep": 4,
+        "moe_token_dispatcher_type": "alltoall",
+        "use_distributed_optimizer": True,
+        "make_vocab_size_divisible_by": 8,
+    }
+    step = operations(arch, plan_of(arch, 8, options))
+    assert step.filter(op="reduce_scatter", group="dp")["elements"].to_list() == [4_074_240]
+
+
+def test_norms_are_all_of_one_kind() -> None:
+    # LayerNorm has a bias in each norm of queries and keys: 8 numbers a head, two norms, 4 layers.
+    with_norms, without = (
+        sum(tensor.elements for tensor in tensors(layer_norm(llama(qk_norm=has)), "megatron"))
+        for has in (True, False)
+    )
+    assert with_norms - without == 4 * 2 * 2 * 8
+    # Of latent attention, norms of 48 compressed queries and 32 compressed keys and values.
+    one, other = (sum(t.elements for t in tensors(arch, "megatron") if "_norm." in t.name and t.part == "mixer")
+                  for arch in (layer_norm(latent()), latent()))  # fmt: skip
+    assert (one, other) == (4 * 2 * (48 + 32), 4 * (48 + 32))
+
+
+def test_a_description_without_megatron_keeps_its_own_biases() -> None:
+    names = {tensor.name for tensor in tensors(biased_experts(gpt(1), Experts(8, 2, 96, False, True)))}
+    assert "layers.0.router.bias" not in names
+    biased = replace(latent(1).layers[0].mixer, qkv_bias=True)
+    assert isinstance(biased, LatentAttention)
+    arch = replace(latent(1), layers=(replace(latent(1).layers[0], mixer=biased),))
+    assert any(tensor.name.endswith("q_down.bias") for tensor in tensors(arch))
+    assert not any(tensor.name.endswith("q_down.bias") for tensor in tensors(arch, "megatron"))
+
+
+@pytest.mark.parametrize(
+    ("options", "training", "rule"),
+    [
+        ({"use_distributed_optimizer": True}, {"optimizer": "sgd"}, "of Adam only"),
+        ({"average_in_collective": True, "calculate_per_token_loss": True}, {}, "divides by all tokens"),
+        (
+            {"reduce_scatter_with_fp32_accumulation": True, "overlap_grad_reduce": True},
+            {},
+            "needs use_distributed_optimizer",
+        ),
+        (
+            {
+                "reduce_scatter_with_fp32_accumulation": True,
+                "use_distributed_optimizer": True,
+                "average_in_collective": True,
+            },
+            {},
+            "does not go with average_in_collective",
+        ),
+        (
+            {
+                "reduce_scatter_with_fp32_accumulation": True,
+                "use_distributed_optimizer": True,
+                "num_distributed_optimizer_instances": 2,
+            },
+            {},
+            "num_distributed_optimizer_instances = 1",
+        ),
+    ],
+)
+def test_what_the_framework_refuses_is_refused(
+    options: dict[str, Any], training: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(InputError, match=rule):
+        plan_of(llama(), 8, options, **training)
+
+
+def test_accumulation_without_the_distributed_optimizer_changes_nothing() -> None:
+    # Gradients are all-reduced as without it (param_and_grad_buffer.py, start_grad_sync).
+    plain, with_it = (
+        operations(llama(), plan_of(llama(), 8, options))
+        for options in ({}, {"reduce_scatter_with_fp32_accumulation": True})
+    )
+    assert plain.select(pl.exclude("values")).equals(with_it.select(pl.exclude("values")))
