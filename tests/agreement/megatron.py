@@ -13,6 +13,7 @@ NEEDS = (
     "megatron.core.models.gpt.gpt_layer_specs",
     "megatron.core.pipeline_parallel.schedules",
     "tokenwire.measure.dryrun.megatron_step",
+    "tokenwire.step.dialects.megatron",
 )
 """Imported once, before plans are run."""
 
@@ -100,10 +101,9 @@ def _training(random: Random, plan: Keys, dp: int) -> Keys:
 
 def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
     pp, layers = plan["pp"], model["layers"]
-    if random.random() < 0.25 and model["positions"] != "learned":
+    # With more than two ranks of context parallelism those at the ends shift fewer tokens than the prediction of their stage says.
+    if random.random() < 0.25 and model["positions"] != "learned" and plan["cp"] <= 2:
         plan["mtp_num_layers"] = random.choice((1, 1, 2))
-        if random.random() < 0.3:
-            plan["mtp_use_repeated_layer"] = True
     if pp == 1:
         return
     if random.random() < 0.3:
@@ -221,7 +221,7 @@ def _recomputation(random: Random, plan: Keys, model: Keys) -> None:
         if plan["tp"] > 1 and not plan["sequence_parallel"] and random.random() < 0.5:
             plan["distribute_saved_activations"] = True
     elif how < 0.6:
-        names = ["core_attn", "layernorm", "mlp", "moe", "shared_experts"]
+        names = ["core_attn", "layernorm", "moe", "shared_experts"] + ["mlp"] * (not model["bias"])
         names += ["mla_up_proj"] * ("kv_lora_rank" in model)
         plan |= {
             "recompute_granularity": "selective",

@@ -39,6 +39,10 @@ CASES: list[tuple[Any, int, dict[str, Any], tuple[int, ...], dict[str, Any]]] = 
     (layer_norm(latent()), 8, {"tp": 2, "sequence_parallel": True}, (1,), {}),
     (llama(experts=Experts(8, 2, 96)), 4, {"moe_token_dispatcher_type": "allgather"}, (0,), {}),
     (llama(), 2, {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]}, (0,), {}),
+    (biased_experts(gpt(), Experts(8, 2, 96, False, True)), 4, {"moe_token_dispatcher_type": "allgather"}, (0,), {}),
+    (biased_experts(gpt(), Experts(8, 2, 96, False, True)), 8, {"tp": 2, "sequence_parallel": True, "ep": 2, "etp": 1}, (3,), {}),
+    (llama(experts=Experts(8, 2, 96)), 8, {"moe_aux_loss_coeff": 0.01, "moe_router_load_balancing_type": "global_aux_loss", **FULL,
+                                           "recompute_method": "block", "cp": 2}, (3,), {}),
 ]  # fmt: skip
 
 
@@ -83,6 +87,28 @@ def test_the_biases_of_routers_are_in_the_buffer() -> None:
     }
     step = operations(arch, plan_of(arch, 8, options))
     assert step.filter(op="reduce_scatter", group="dp")["elements"].to_list() == [4_074_240]
+
+
+def test_a_recomputed_router_balances_in_the_recomputation() -> None:
+    # 4 layers of 8 experts, the first of them recomputed; 4 micro-batches.
+    options = {
+        "moe_aux_loss_coeff": 0.01,
+        "recompute_granularity": "full",
+        "recompute_method": "block",
+        "recompute_num_layers": 1,
+        "cp": 2,
+    }
+    step = operations(llama(experts=Experts(8, 2, 96)), plan_of(llama(experts=Experts(8, 2, 96)), 2, options))
+    rows = step.filter(group="tp_cp", dtype="int64").select("phase", "count", "elements").rows()
+    assert rows == [("forward", 12, 8), ("backward", 4, 8)]
+
+
+def test_biases_of_experts_are_summed_as_those_of_other_row_parallel_products() -> None:
+    # 64 numbers of each of 4 local experts in 4 layers, beside two norms with biases, two biases and a router of 8·65 a layer and a norm.
+    arch = biased_experts(gpt(), Experts(8, 2, 96, False, True))
+    step = operations(arch, plan_of(arch, 4, {"tp": 2, "sequence_parallel": True, "ep": 2, "etp": 1}))
+    rows = step.filter(what="gradients of replicated parameters")["elements"].to_list()
+    assert rows == [4 * (4 * 64 + 2 * 2 * 64 + 64 + 8 * 65) + 2 * 64]
 
 
 def test_norms_are_all_of_one_kind() -> None:
@@ -143,6 +169,14 @@ def test_what_the_framework_refuses_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=rule):
         plan_of(llama(), 8, options, **training)
+
+
+def test_recomputing_a_feed_forward_part_with_a_bias_is_refused() -> None:
+    options = {"recompute_granularity": "selective", "recompute_modules": ["mlp", "core_attn"]}
+    plan_of(llama(), 8, options)
+    with pytest.raises(InputError, match="never ends") as found:
+        plan_of(gpt(), 8, options)
+    assert found.value.nearest == 'recompute_modules = ["core_attn"]'
 
 
 def test_accumulation_without_the_distributed_optimizer_changes_nothing() -> None:

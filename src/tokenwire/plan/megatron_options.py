@@ -121,10 +121,13 @@ def _selective(choice: Choice, c: MegatronPlan, arch: Architecture) -> Iterator[
     if unknown:
         yield Broken("plan", "recompute_modules", f"{unknown[0]} is none of {', '.join(MODULES)}", values=(known,))
     latent = any(isinstance(layer.mixer, LatentAttention) for layer in arch.kinds)
-    refused = {
+    refused: dict[str, str | None] = {
         "moe_act": None if c.moe_grouped_gemm else "needs moe_grouped_gemm = true",
         "mla_up_proj": None if latent else "is of latent attention, which the model has not",
     }
+    if any(isinstance(layer.feed_forward, FeedForward) and layer.feed_forward.bias for layer in arch.kinds):
+        # tensor_parallel/random.py, CheckpointFunction: the bias, which the function returns as it is, is taken for its result.
+        refused["mlp"] = "does not go with a bias: the backward of Megatron 0.16.1 never ends"
     if choice.training.precision == "fp8" and c.fp8_recipe == "delayed":
         refused |= dict.fromkeys(("moe_act", "layernorm"), "does not go with delayed scaling of fp8")
     for name, rule in refused.items():

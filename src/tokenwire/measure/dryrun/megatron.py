@@ -64,6 +64,9 @@ def _possible(arch: Architecture, precision: str, config: MegatronPlan) -> None:
         if not mixed or not isinstance(layer.feed_forward, (FeedForward, Experts)):
             raise InputError(f"model {arch.name}", rule="the dry run builds layers of one kind of attention with feed-forward; the mixers of "
                              "state spaces need Triton kernels")  # fmt: skip
+    if config.mtp_use_repeated_layer:
+        raise InputError("mtp_use_repeated_layer = true", where="[plan]", rule="the dry run is of megatron-core 0.16.1, which has no such option",
+                         nearest="mtp_use_repeated_layer = false")  # fmt: skip
     if config.moe_token_dispatcher_type == "flex":
         raise InputError("moe_token_dispatcher_type = flex", where="[plan]", rule="DeepEP's kernels need an accelerator",
                          nearest='moe_token_dispatcher_type = "alltoall"')  # fmt: skip

@@ -67,6 +67,7 @@ class _CpuForCuda(TorchFunctionMode):
 def on_cpu() -> Iterator[None]:
     """Answer on the CPU every question that Megatron asks of CUDA, and deal tokens evenly to experts."""
     from megatron.core import parallel_state
+    from megatron.core.tensor_parallel import layers as tensor_layers
     from megatron.core.tensor_parallel import random as megatron_random
 
     stream = mock.MagicMock()
@@ -108,6 +109,10 @@ def on_cpu() -> Iterator[None]:
             ))  # fmt: skip
         if not getattr(parallel_state, "HAVE_EINOPS", True):
             patch(mock.patch.multiple(parallel_state, HAVE_EINOPS=True, einops=_Einops, create=True))
+        # A sum over a group of one is the tensor itself, which Megatron adds a bias to in place: autograd forbids it for what
+        # comes out of a function of Python, and the layers of Transformer Engine have none there.
+        for name in ("reduce_from_tensor_model_parallel_region", "reduce_scatter_to_sequence_parallel_region"):
+            patch(mock.patch.object(tensor_layers, name, _unless_alone(getattr(tensor_layers, name))))
         from megatron.core.transformer.moe import moe_utils
         from megatron.core.transformer.moe.router import TopKRouter
         from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
@@ -136,6 +141,13 @@ def _balanced(routing: Callable[..., Any]) -> Callable[..., Any]:
         return weights * even, even
 
     return dealt
+
+
+def _unless_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    def unless_alone(x: torch.Tensor, *rest: Any, group: Any = None, **named: Any) -> Any:
+        return x if group is not None and group.size() == 1 else function(x, *rest, group=group, **named)
+
+    return unless_alone
 
 
 class _NoFp8:

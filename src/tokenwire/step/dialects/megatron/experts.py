@@ -36,7 +36,7 @@ def operations(sizes: Sizes, stage: Stage) -> Iterator[Operation]:
             if row.phase == "forward" and again:
                 times = row.count * again // total
                 yield row._replace(phase="backward", count=times, what=f"{row.what}, recomputed")
-        yield from _balance(sizes, stage, feed, count)
+        yield from _balance(sizes, stage, feed, count, count * again // total)
 
 
 def rank_tokens(sizes: Sizes) -> int:
@@ -150,7 +150,8 @@ def _deep_ep(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operat
         )  # fmt: skip
 
 
-def _balance(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operation]:
+def _balance(z: Sizes, stage: Stage, x: Experts, layers: int, again: int) -> Iterator[Operation]:
+    # A router whose layer is recomputed works out its auxiliary loss in the recomputation only, where gradients are on.
     config, m, i = z.config, z.plan.micro_batches, stage.index
     source = "megatron-core transformer/moe/router.py TopKRouter"
     if config.moe_router_load_balancing_type != "none" and config.moe_aux_loss_coeff > 0:
@@ -160,12 +161,14 @@ def _balance(z: Sizes, stage: Stage, x: Experts, layers: int) -> Iterator[Operat
         if found:
             group, function = found
             per_sequence = z.plan.training.micro_batch if config.moe_router_load_balancing_type == "seq_aux_loss" else 1
-            yield z.row(
-                i, "all_reduce", group, "forward", layers * m, x.count * per_sequence, "tokens for each expert, for balance",
-                formula="b·E" if per_sequence > 1 else "E", values=f"{x.count * per_sequence}", dtype="int64",
-                parallelism="ep", source=f"{source}.{function}", layers=layers,
-                why="the auxiliary loss looks at how the tokens of the whole sequence spread over experts",
-            )  # fmt: skip
+            phases: tuple[tuple[Phase, int], ...] = (("forward", layers - again), ("backward", again))
+            for phase, routers in phases:
+                yield z.row(
+                    i, "all_reduce", group, phase, routers * m, x.count * per_sequence, "tokens for each expert, for balance",
+                    formula="b·E" if per_sequence > 1 else "E", values=f"{x.count * per_sequence}", dtype="int64",
+                    parallelism="ep", source=f"{source}.{function}", layers=routers,
+                    why="the auxiliary loss looks at how the tokens of the whole sequence spread over experts",
+                )  # fmt: skip
     if config.moe_router_enable_expert_bias:
         routers = layers - _run_again_for_further_tokens(z, stage, x)
         yield z.row(

@@ -270,8 +270,12 @@ def _replicated(z: Sizes, piece: Piece) -> int:
 
 
 def _summed_over_tp(z: Sizes, tensor: Tensor) -> bool:
-    if tensor.split_dim is not None or tensor.part in ("experts", "embedding", "position"):
+    if tensor.split_dim is not None or tensor.part in ("embedding", "position"):
         return False
+    if tensor.part == "experts":
+        # The bias of a row-parallel product is marked as seen by a part of the sequence, an expert's too (layers.py); not by
+        # Transformer Engine's grouped products, which are not parallel themselves.
+        return z.sequence_parallel and not z.config.moe_grouped_gemm
     # Norms of queries and keys are told by their names, which those inside the projections of latent attention have not.
     latent = tensor.layer is not None and any(isinstance(layer.mixer, LatentAttention) for layer in _layers_of(z, tensor.layer))
     return z.sequence_parallel or (not latent and tensor.name.rsplit(".", 2)[-2] in ("q_norm", "k_norm"))
