@@ -37,6 +37,8 @@ def draw(random: Random) -> dict[str, Keys]:
     _attention(random, plan, model)
     _losses(random, plan)
     training = _training(random, plan, dp)
+    if "experts" in model:
+        _evenly_dealt(plan, model, training)
     return {"model": model, "training": training, "plan": plan, "cluster": _cluster(tp * pp * cp * dp)}
 
 
@@ -48,7 +50,7 @@ def _model(random: Random) -> Keys:
     h, heads = random.choice((64, 96, 128, 160)), random.choice((4, 8, 8))
     model: Keys = {
         "hidden_size": h, "layers": random.choice((1, 2, 3, 4, 4, 5, 6, 8)), "heads": heads,
-        "vocabulary_size": random.choice((200, 256, 251, 1000)), "max_positions": random.choice((64, 96)),
+        "vocabulary_size": random.choice((200, 256, 251, 1000)), "max_positions": 512,
         "tied_embeddings": random.random() < 0.5, "norm": random.choice(("layer", "rms")),
         "feed_forward": random.choice((96, 128, 176)),
     }  # fmt: skip
@@ -97,6 +99,16 @@ def _training(random: Random, plan: Keys, dp: int) -> Keys:
         "sequence_length": random.choice((32, 48, 64)) if unit <= 16 else random.choice((32, 64)), "micro_batch": b, "global_batch": b * m * dp,
         "precision": random.choice(("bf16", "bf16", "bf16", "fp16", "fp32")), "optimizer": random.choice(optimizers),
     }  # fmt: skip
+
+
+def _evenly_dealt(plan: Keys, model: Keys, training: Keys) -> None:
+    """Lengthen sequences until the rows of a rank can be dealt evenly to experts: the dry run sees the sizes of one draw of the routing."""
+    parts = plan["cp"] * plan["tp"]
+    rows = training["micro_batch"] * model["active_experts"]
+    while (
+        training["sequence_length"] // parts * rows % model["experts"] and training["sequence_length"] < 1024
+    ):
+        training["sequence_length"] += 2 * parts
 
 
 def _pipeline(random: Random, plan: Keys, model: Keys) -> None:
