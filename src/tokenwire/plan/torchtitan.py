@@ -67,7 +67,14 @@ class TorchtitanPlan(CompileOptions):
     ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
     group of their own; ``blocks`` is FSDP2 in its plain form, ``fully_shard`` on each block and on the root, which then
     holds embedding, final norm and head. ``set_requires_gradient_sync`` false is FSDP2's way of accumulating gradients:
-    no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline). ``load_balance_coeff`` is that of
+    no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline). The other ``set_...`` options are FSDP2's
+    methods of that name (torch/distributed/fsdp/_fully_shard/_fully_shard.py): ``set_requires_all_reduce`` false, no all_reduce between
+    replicas but in the last micro-batch; ``set_reshard_after_backward`` false, parameters stay gathered from one micro-batch to the
+    next; ``set_unshard_in_backward`` false, the embedding is not gathered for backward; ``set_modules_to_forward_prefetch`` and
+    ``set_modules_to_backward_prefetch``, how many of the next blocks each block names (0: it names none, and FSDP gathers one ahead);
+    ``set_gradient_divide_factor``, what gradients are divided by (None: the ranks that share the data; torchtitan sets 1);
+    ``set_all_reduce_hook`` true, FSDP knows of the shard ranks only and a hook on each unit sums its gradients over the replicas. A
+    pipeline sets all but the last three by itself (torch/distributed/pipelining/stage.py). ``load_balance_coeff`` is that of
     the model's routers, 0 for none (torchtitan/models/moe/moe.py, MoEArgs). ``enable_symm_mem_for_group`` says that somebody calls
     torch's function of that name for the tensor-parallel group, without which ``enable_async_tensor_parallel`` changes nothing:
     torchtitan v0.2.2 does not call it, later versions do (pytorch/torchtitan #3869, #4045).
@@ -86,6 +93,13 @@ class TorchtitanPlan(CompileOptions):
     fsdp_reshard_after_forward: Literal["default", "always", "never"] = "default"
     fsdp_wrap: Literal["torchtitan", "blocks"] = "torchtitan"
     set_requires_gradient_sync: bool = True
+    set_requires_all_reduce: bool = True
+    set_reshard_after_backward: bool = True
+    set_unshard_in_backward: bool = True
+    set_modules_to_forward_prefetch: int = Field(default=0, ge=0, le=1024)
+    set_modules_to_backward_prefetch: int = Field(default=0, ge=0, le=1024)
+    set_gradient_divide_factor: float | None = Field(default=1.0, gt=0, le=2**40)
+    set_all_reduce_hook: bool = False
     mixed_precision_param: Literal["bfloat16", "float16", "float32"] | None = None
     mixed_precision_reduce: Literal["float32", "bfloat16", "float16"] = "float32"
     max_norm: float = Field(default=1.0, ge=0)
@@ -158,6 +172,17 @@ class TorchtitanPlan(CompileOptions):
     def reducing_in(cls, dtype: str) -> dict[str, Any]:
         """Return ``mixed_precision_reduce``."""
         return {"mixed_precision_reduce": {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[dtype]}
+
+    def reduces_each(self, op: str) -> bool:
+        """Return whether gradients are reduced (``reduce_scatter``), or summed over replicas (``all_reduce``), in each micro-batch."""
+        if self.pp > 1 or not self.set_requires_gradient_sync:
+            return False
+        return op != "all_reduce" or self.set_requires_all_reduce or self.set_all_reduce_hook
+
+    @property
+    def kept_after_backward(self) -> bool:
+        """Return whether a unit that is gathered in a backward stays so for the next micro-batch."""
+        return self.pp > 1 or not self.set_reshard_after_backward
 
     def stages_per_rank(self, layers: int) -> int:
         """Return the virtual stages of a pipeline rank (torchtitan/distributed/pipeline_parallel.py, pipeline_llm)."""

@@ -97,6 +97,7 @@ def broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     config = choice.config
     assert isinstance(config, TorchtitanPlan)
     yield from _world(choice, config)
+    yield from _switches(config, arch)
     yield from _widths(config, arch)
     yield from uncut(choice, arch)
     yield from _experts(choice, config, arch)
@@ -123,6 +124,14 @@ def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:
                      "tp, pp and cp leave", (("plan", "data_parallel_replicate_degree"), ("cluster", "gpus")))  # fmt: skip
     elif replicate > 1 and c.shard_degree(choice.gpus) == 1 and c.cp == 1 and model > 1:
         yield Broken("plan", "data_parallel_replicate_degree", "replicas without sharding (DDP) go with no other parallelism")
+
+
+def _switches(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
+    if c.set_all_reduce_hook and c.data_parallel_replicate_degree == 1:
+        yield Broken("plan", "set_all_reduce_hook", "the hook sums over replicas: data_parallel_replicate_degree must be greater than 1")
+    if not c.set_unshard_in_backward and (c.fsdp_wrap == "blocks" or arch.tied_embeddings or arch.embedding_norm):
+        yield Broken("plan", "set_unshard_in_backward", "backward needs parameters that are gathered together with the embedding",
+                     (("plan", "fsdp_wrap"),))  # fmt: skip
 
 
 def _widths(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
@@ -161,9 +170,24 @@ def _experts(choice: Choice, c: TorchtitanPlan, arch: Architecture) -> Iterator[
         yield Broken("plan", "activation_checkpoint_mode", "DualPipeV with expert parallelism goes with no activation checkpoints")
     if c.ep > 1 and etp not in (1, c.tp):
         yield Broken("plan", "etp", f"must be 1 or tp = {c.tp}")
+    if c.ep > 1 and c.shard_degree(choice.gpus) * c.cp == 1:
+        yield Broken("plan", "ep", "expert parallelism goes with FSDP only: dp_shard·cp must be greater than 1",
+                     (("plan", "cp"), ("cluster", "gpus")))  # fmt: skip
     shared = c.shard_degree(choice.gpus) * c.cp * c.tp
     if shared % (etp * c.ep):
         yield Broken("plan", "ep", f"etp·ep = {etp * c.ep:,} must divide dp_shard·cp·tp = {shared:,}")
+        return
+    if c.ep > 1:
+        yield from _expert_shards(arch, c.ep, etp, shared // (etp * c.ep))
+
+
+def _expert_shards(arch: Architecture, ep: int, etp: int, shards: int) -> Iterator[Broken]:
+    # More ranks than experts: FSDP cuts dimension 1 of their weights, h rows or a part of the channels, and takes no uneven parts.
+    for feed in {layer.feed_forward for layer in arch.layers if isinstance(layer.feed_forward, Experts)}:
+        width = feed.width // etp
+        if shards * ep > feed.count and (arch.hidden_size % shards or width % shards):
+            yield Broken("plan", "ep", f"each expert's weights of {width:,} and {arch.hidden_size:,} rows are cut over {shards:,} ranks, "
+                         "which must divide both", (("cluster", "gpus"), ("plan", "etp")))  # fmt: skip
 
 
 def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
@@ -172,6 +196,8 @@ def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
         if c.vpp > 1:
             yield Broken("plan", "vpp", "virtual stages need a pipeline: pp must be greater than 1")
         return
+    if arch.tied_embeddings:
+        yield Broken("plan", "pp", "its models with tied embeddings go with no pipeline (models/qwen3/model/model.py, init_weights)")
     v, first, last = c.stages_per_rank(L), c.pipeline_parallel_first_stage_less_layers, c.pipeline_parallel_last_stage_less_layers
     key = "pipeline_parallel_layers_per_stage" if c.pipeline_parallel_layers_per_stage else "vpp"
     if c.pipeline_parallel_layers_per_stage and -(-(L + first + last) // c.pipeline_parallel_layers_per_stage) % c.pp:

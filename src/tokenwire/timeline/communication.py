@@ -24,6 +24,7 @@ from tokenwire.errors import InputError
 from tokenwire.fabric import ClusterFacts
 from tokenwire.plan import Plan
 from tokenwire.plan.grid import Grid, Ranks
+from tokenwire.plan.torchtitan import TorchtitanPlan
 from tokenwire.step.operation import Operation, Product
 from tokenwire.timeline.accelerator import Accelerator
 
@@ -248,7 +249,7 @@ def ending(op: str, who: str, phase: str) -> str:
 def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
     """Return the seconds of a stage's rows of the step table, spread over chunks by their layers."""
     out, plan = Said(), calls.plan
-    each_micro_batch, shares = _each_micro_batch(plan), Shares.of([len(chunk) for chunk in plan.stages[stage].chunks])
+    shares = Shares.of([len(chunk) for chunk in plan.stages[stage].chunks])
     for row in rows:
         op, group, phase, who = row.op, row.group, row.phase, row.parallelism
         if phase == "setup" or op == "recv":
@@ -260,7 +261,7 @@ def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
             out.across.add(who)
         if op == "send" and group == "pp":
             out.send = max(out.send, each)
-        elif phase in MICRO_BATCH or (phase == "gradients" and who in DATA and each_micro_batch):
+        elif phase in MICRO_BATCH or (phase == "gradients" and who in DATA and _each_micro_batch(plan, op)):
             _spread(out, shares.of_row(row), MICRO_BATCH.get(phase, "backward"), _class(row), spent / plan.micro_batches)
         else:
             who = ending(op, who, phase)
@@ -270,11 +271,11 @@ def said(rows: Iterable[Operation], stage: int, calls: Calls) -> Said:
     return out
 
 
-def _each_micro_batch(plan: Plan) -> bool:
-    """Return whether gradients are reduced in every micro-batch, rather than once a step."""
+def _each_micro_batch(plan: Plan, op: str) -> bool:
+    """Return whether gradients are reduced by ``op`` in every micro-batch, rather than once a step."""
     config = plan.config
-    if config.dialect == "torchtitan":
-        return plan.pp == 1 and bool(getattr(config, "set_requires_gradient_sync", True))
+    if isinstance(config, TorchtitanPlan):
+        return config.reduces_each(op)
     if config.dialect == "deepspeed":
         return getattr(config, "zero_stage", 0) >= 2
     if config.dialect == "megatron":

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring
 
-from tokenwire.measure.dryrun.torch_model import Decoder, SelfAttention
+from tokenwire.measure.dryrun.torch_model import Decoder, LatentSelfAttention, SelfAttention
 
 _SEQUENCE = 2
 
@@ -22,8 +22,9 @@ def apply_ring(model: Decoder, group: Any, rotate_method: str) -> None:
     """Put ring attention over ``group`` in the place of every attention kernel of the model."""
     ring.set_rotate_method(rotate_method)
     for module in model.modules():
-        if isinstance(module, SelfAttention):
-            module.inner_attention = RingKernel(group)
+        if isinstance(module, (SelfAttention, LatentSelfAttention)):
+            # The module stays, with what tensor parallelism does to its inputs.
+            module.inner_attention.forward = RingKernel(group)
 
 
 class RingKernel(nn.Module):
@@ -57,7 +58,7 @@ class _Ring(torch.autograd.Function):
 
 
 def _kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:
-    return torch.zeros_like(query), torch.zeros(query.shape[:-1], dtype=torch.float32)
+    return query.new_zeros(*query.shape[:-1], value.shape[-1]), torch.zeros(query.shape[:-1], dtype=torch.float32)
 
 
 def _kernel_backward(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:

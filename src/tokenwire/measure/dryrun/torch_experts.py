@@ -108,15 +108,22 @@ class Mixture(nn.Module):
         return out.reshape(b, s, h)
 
 
-class _Whole(ParallelStyle):
-    """A module that every tensor-parallel rank computes alike."""
+class Whole(ParallelStyle):
+    """A module that every tensor-parallel rank computes alike (torchtitan's NoParallel); ``local``: whether it puts out a plain tensor."""
+
+    def __init__(self, *, local: bool = True) -> None:
+        super().__init__()
+        self.local = local
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def taken(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+            if isinstance(inputs[0], DTensor):
+                return inputs
             return (DTensor.from_local(inputs[0], mesh, (Replicate(),), run_check=False), *inputs[1:])
 
         def given(_: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
-            return output.redistribute(placements=(Replicate(),)).to_local()
+            whole = output if output.placements == (Replicate(),) else output.redistribute(placements=(Replicate(),))
+            return whole.to_local() if self.local else whole
 
         return distribute_module(module, device_mesh, None, taken, given)
 
@@ -150,7 +157,7 @@ def _tensor_plan(mixture: Mixture) -> dict[str, ParallelStyle]:
             input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_input=True,
             output_layouts=(Partial(),), desired_output_layouts=(Shard(1),),
         ),
-        "gate": _Whole(),
+        "gate": Whole(),
     }  # fmt: skip
     if mixture.shared is not None:
         plan |= {"shared.w1": ColwiseParallel(), "shared.w3": ColwiseParallel(), "shared.w2": RowwiseParallel(output_layouts=Partial())}

@@ -14,17 +14,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from tokenwire.errors import InputError
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, Layer, Norm
+from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention, Layer, Norm
 
 
 def require_plain(arch: Architecture, *, experts: bool = False) -> None:
     """Raise ``InputError`` for a model that this decoder cannot be; ``experts``: whether mixtures are built."""
     for layer in arch.kinds:
         mixer, feed = layer.mixer, layer.feed_forward
-        plain = isinstance(mixer, Attention) and mixer.qk_norm in ("none", "head") and not mixer.sinks and not mixer.gate
+        if isinstance(mixer, LatentAttention):
+            plain = experts and not mixer.qkv_bias and not mixer.output_bias and arch.norm.kind == "rms"
+        else:
+            plain = isinstance(mixer, Attention) and mixer.qk_norm in ("none", "head") and not mixer.sinks and not mixer.gate
         fed = isinstance(feed, FeedForward) or (experts and isinstance(feed, Experts) and _plain_experts(feed))
         if not plain or not fed or layer.norms != 2 or layer.parallel:
-            raise InputError(f"model {arch.name}", rule="this dry run builds decoders of plain attention, "
+            raise InputError(f"model {arch.name}", rule=f"this dry run builds decoders of plain {'or latent ' if experts else ''}attention, "
                              f"{'gated experts or ' if experts else ''}dense feed-forward and two norms a layer")  # fmt: skip
     if arch.embedding_size or arch.mtp_layers or arch.embedding_norm:
         raise InputError(f"model {arch.name}", rule="the dry run builds decoders without extra projections or layers")
@@ -80,6 +83,48 @@ class SelfAttention(nn.Module):
         return self.wo(out.transpose(1, 2).reshape(batch, length, -1))
 
 
+class LatentSelfAttention(nn.Module):
+    """Queries, keys and values out of compressed ones (DeepSeek V3), in the order of torchtitan's models/deepseek_v3/model/model.py."""
+
+    def __init__(self, hidden: int, a: LatentAttention) -> None:
+        super().__init__()
+        self.a = a
+        width = a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim)
+        if a.q_lora_rank is None:
+            self.wq = nn.Linear(hidden, width, bias=False)
+        else:
+            self.wq_a = nn.Linear(hidden, a.q_lora_rank, bias=False)
+            self.q_norm = nn.RMSNorm(a.q_lora_rank)
+            self.wq_b = nn.Linear(a.q_lora_rank, width, bias=False)
+        self.wkv_a = nn.Linear(hidden, a.kv_lora_rank + a.qk_rope_head_dim, bias=False)
+        self.kv_norm = nn.RMSNorm(a.kv_lora_rank)
+        self.wkv_b = nn.Linear(a.kv_lora_rank, a.heads * (a.qk_nope_head_dim + a.v_head_dim), bias=False)
+        self.wo = nn.Linear(a.heads * a.v_head_dim, hidden, bias=False)
+        self.inner_attention = Kernel()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return attention over ``x``, shape (b, s, h); with tensor parallelism products stay DTensors up to the kernel."""
+        a, batch, length = self.a, x.shape[0], x.shape[1]
+        q = self.wq(x) if a.q_lora_rank is None else self.wq_b(self.q_norm(self.wq_a(x)))
+        q = q.view(batch, length, -1, a.qk_nope_head_dim + a.qk_rope_head_dim)
+        q_plain, q_turned = torch.split(q, [a.qk_nope_head_dim, a.qk_rope_head_dim], dim=-1)
+        q = torch.cat([q_plain, _turned(q_turned)], dim=-1)
+        kv, k_turned = torch.split(self.wkv_a(x), [a.kv_lora_rank, a.qk_rope_head_dim], dim=-1)
+        k_turned = _turned(k_turned.unsqueeze(2))
+        kv = self.wkv_b(self.kv_norm(kv)).view(batch, length, -1, a.qk_nope_head_dim + a.v_head_dim)
+        k_plain, v = torch.split(kv, [a.qk_nope_head_dim, a.v_head_dim], dim=-1)
+        k = torch.cat([k_plain, k_turned.expand(-1, -1, a.heads, -1)], dim=-1)
+        out = self.inner_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        out = out.transpose(1, 2).contiguous().view(batch, length, -1)
+        return self.wo(out)
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    # The rotation multiplies pairs by numbers of unit length, which every rank has; what it is multiplied with moves nothing.
+    turned = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(turned * 1j).flatten(3).to(x.dtype)
+
+
 class Kernel(nn.Module):
     """The attention kernel by itself, so that context parallelism has a place to step in."""
 
@@ -123,9 +168,13 @@ class Block(nn.Module):
 
     def __init__(self, arch: Architecture, layer: Layer) -> None:
         super().__init__()
-        assert isinstance(layer.mixer, Attention)
         self.attention_norm = make_norm(arch.norm, arch.hidden_size)
-        self.attention = SelfAttention(arch.hidden_size, layer.mixer, arch.positions == "rotary")
+        self.attention: Any
+        if isinstance(layer.mixer, LatentAttention):
+            self.attention = LatentSelfAttention(arch.hidden_size, layer.mixer)
+        else:
+            assert isinstance(layer.mixer, Attention)
+            self.attention = SelfAttention(arch.hidden_size, layer.mixer, arch.positions == "rotary")
         self.ffn_norm = make_norm(arch.norm, arch.hidden_size)
         self.feed_forward: Any
         if isinstance(layer.feed_forward, Experts):

@@ -22,7 +22,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from tokenwire.measure.dryrun.torch_model import Block, Decoder, FeedForwardBlock
+from tokenwire.measure.dryrun.torch_experts import Whole
+from tokenwire.measure.dryrun.torch_model import Block, Decoder, FeedForwardBlock, LatentSelfAttention
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.torchtitan import TorchtitanPlan
@@ -76,7 +77,8 @@ def parallelized(model: Decoder, arch: Architecture, plan: Plan, meshes: Meshes,
 
         compile_blocks(model)
     if plan.group_size("fsdp") > 1:
-        names = ("dp_replicate", "fsdp") if plan.group_size("dp_replicate") > 1 else ("fsdp",)
+        native = plan.group_size("dp_replicate") > 1 and not config.set_all_reduce_hook
+        names = ("dp_replicate", "fsdp") if native else ("fsdp",)
         _fully_sharded(model, arch, plan, config, meshes, names)
     return model
 
@@ -102,21 +104,37 @@ _GATHERED: dict[str, Any] = {"input_layouts": (Shard(1),), "desired_input_layout
 
 
 def _block_plan(block: Block) -> dict[str, Any]:
-    columns = ("qkv",) if block.attention.a.fused_qkv else ("wq", "wk", "wv")
     plan: dict[str, Any] = {
         "attention_norm": SequenceParallel(),
         "attention": PrepareModuleInput(**_GATHERED),
         "ffn_norm": SequenceParallel(),
-        **{f"attention.{name}": ColwiseParallel() for name in columns},
         "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
     }
-    if block.attention.q_norm is not None:
-        # The norms see heads as their sequence (torchtitan/models/qwen3/infra/parallelize.py).
-        norm = SequenceParallel(sequence_dim=2, use_local_output=True)
-        plan |= {"attention.q_norm": norm, "attention.k_norm": norm}
+    if isinstance(block.attention, LatentSelfAttention):
+        plan |= _latent_plan(block.attention)
+    else:
+        columns = ("qkv",) if block.attention.a.fused_qkv else ("wq", "wk", "wv")
+        plan |= {f"attention.{name}": ColwiseParallel() for name in columns}
+        if block.attention.q_norm is not None:
+            # The norms see heads as their sequence (torchtitan/models/qwen3/infra/parallelize.py).
+            norm = SequenceParallel(sequence_dim=2, use_local_output=True)
+            plan |= {"attention.q_norm": norm, "attention.k_norm": norm}
     if isinstance(block.feed_forward, FeedForwardBlock):
         plan |= _feed_forward_plan(block.feed_forward)
     return plan
+
+
+def _latent_plan(attention: LatentSelfAttention) -> dict[str, Any]:
+    # torchtitan/models/deepseek_v3/infra/parallelize.py, apply_non_moe_tp: what compresses is on every rank.
+    whole, columns = Whole(local=False), ColwiseParallel(use_local_output=False)
+    heads = (Shard(1), Shard(1), Shard(1))
+    plan: dict[str, Any] = {
+        "attention.wkv_a": whole, "attention.kv_norm": whole, "attention.wkv_b": columns,
+        "attention.inner_attention": PrepareModuleInput(input_layouts=heads, desired_input_layouts=heads, use_local_output=True),
+    }  # fmt: skip
+    if attention.a.q_lora_rank is None:
+        return plan | {"attention.wq": columns}
+    return plan | {"attention.wq_a": whole, "attention.q_norm": whole, "attention.wq_b": columns}
 
 
 def _feed_forward_plan(feed: FeedForwardBlock) -> dict[str, Any]:
@@ -169,6 +187,8 @@ def _by_operator() -> Any:
 def _fully_sharded(
     model: Decoder, arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Meshes, names: tuple[str, ...]
 ) -> None:
+    from tokenwire.measure.dryrun.torch_switches import set_once
+
     policy = MixedPrecisionPolicy(
         param_dtype=TORCH_DTYPES[config.param_dtype(plan.training)], reduce_dtype=TORCH_DTYPES[config.reduce_dtype()]
     )
@@ -193,6 +213,7 @@ def _fully_sharded(
     if config.fsdp_wrap == "blocks" and asked != "default":
         given["reshard_after_forward"] = always
     fully_shard(model, **given)
+    set_once(model, config, meshes.dense["dp_replicate"].get_group(), meshes.sparse["dp_replicate"].get_group())
 
 
 def _sharded_experts(block: Any, plan: Plan, given: dict[str, Any], reshard: bool) -> None:

@@ -45,10 +45,11 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     recorder = Recorder()
     with quiet(), fake_world(rank, plan.world):
         from tokenwire.measure.dryrun.torch_parallel import Meshes
+        from tokenwire.measure.dryrun.torch_strategies import alike_once
 
         # Meshes are real: their ranks are read.
         meshes = Meshes.of(plan)
-        with fake_tensors(arch):
+        with fake_tensors(arch), alike_once():
             _step(arch, plan, config, meshes, rank, recorder)
     return recorder.calls
 
@@ -113,6 +114,7 @@ def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, r
     from tokenwire.measure.dryrun.torch_model import Decoder
     from tokenwire.measure.dryrun.torch_parallel import parallelized
     from tokenwire.measure.dryrun.torch_pipeline import pipeline_step
+    from tokenwire.measure.dryrun.torch_switches import set_micro_batch
     from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
 
     if plan.pp > 1:
@@ -124,8 +126,7 @@ def _step(arch: Architecture, plan: Plan, config: TorchtitanPlan, meshes: Any, r
     with recorder.recording():
         count_tokens(plan, meshes, recorder)
         for index in range(m):
-            if not config.set_requires_gradient_sync and hasattr(model, "set_requires_gradient_sync"):
-                model.set_requires_gradient_sync(index == m - 1)
+            set_micro_batch(model, config, last=index == m - 1)
             ids = torch.zeros(b, s // plan.cp, dtype=torch.int64)
             with parallel_loss(plan, config):
                 logits = model(ids)

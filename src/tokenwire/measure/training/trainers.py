@@ -71,6 +71,7 @@ def _replicated(job: Job, config: DdpPlan) -> Trainer:
 
 def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
     from tokenwire.measure.dryrun.torch_parallel import Meshes, parallelized
+    from tokenwire.measure.dryrun.torch_switches import set_micro_batch
     from tokenwire.measure.dryrun.torch_trainer import count_tokens, cross_entropy, finish, parallel_loss
     from tokenwire.measure.training.ring import attend_in_ring, own_part
 
@@ -98,8 +99,7 @@ def _sharded(job: Job, config: TorchtitanPlan, recorder: Recorder) -> Trainer:
             inputs, labels = (own_part(rows, ring.size(), ring.rank()) for rows in (inputs, labels))
         total, loss = 0.0, torch.zeros(())
         for index, (ids, wanted) in enumerate(zip(inputs.chunk(m), labels.chunk(m), strict=True)):
-            if not config.set_requires_gradient_sync and hasattr(model, "set_requires_gradient_sync"):
-                model.set_requires_gradient_sync(index == m - 1)
+            set_micro_batch(model, config, last=index == m - 1)
             with parallel_loss(plan, config):
                 logits = model(ids)
                 with recorder.phase.during("loss"):

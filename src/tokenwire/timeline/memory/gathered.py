@@ -54,13 +54,17 @@ def _fsdp(frame: Frame, stage: Stage) -> Iterator[Part]:
         # A pipeline reduces once, after its last micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
         yield frame.part("gradients", "whole gradients, not reduced before the last micro-batch", "r·P", r * _whole(frame, stage, layers, head),
                          more={"P": _whole(frame, stage, layers, head), "r": r}, moments=STANDING, source=FSDP)  # fmt: skip
-    if reshard == "never" or (reshard == "default" and plan.pp > 1):
+    kept = plan.micro_batches > 1 and not frame.option("set_reshard_after_backward")
+    if kept or reshard == "never" or (reshard == "default" and plan.pp > 1):
         whole = _whole(frame, stage, layers, 0)
         yield frame.part("buffers", "parameters of embedding and all blocks, gathered", "e·P", e * whole, more={"P": whole, "e": e},
                          moments=STANDING, source=FSDP)  # fmt: skip
     else:
-        yield frame.part("buffers", "parameters of a block, gathered, and of the next", "2·e·B", 2 * e * block, more=more,
-                         moments=("forward", "backward"), source=FSDP)  # fmt: skip
+        for moment in ("forward", "backward"):
+            # One block ahead, or as many as a block names; there are no more than the stage has.
+            units = min(1 + max(int(frame.option(f"set_modules_to_{moment}_prefetch")), 1), max(len(layers), 2))
+            yield frame.part("buffers", f"parameters of a block, gathered, and of the next, {moment}", f"{units}·e·B", units * e * block,
+                             more=more, moments=(moment,), source=FSDP)  # fmt: skip
         yield frame.part("buffers", "parameters of the last block, gathered again", "e·B", e * block, more=more, moments=("head",), source=FSDP)
     if head:
         yield frame.part("buffers", "parameters of the head, gathered", "e·H", e * head, more=more, moments=("loss", "head"), source=FSDP)

@@ -3,7 +3,7 @@
 Counts follow torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (pre_forward, post_forward, pre_backward,
 post_backward): a unit is gathered before its forward, gathered again before its backward where it was let go, and its
 gradients are reduced after its backward. A pipeline keeps units gathered over its micro-batches and reduces once
-(torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
+(torch/distributed/pipelining/stage.py, backward_maybe_with_nosync). What FSDP2's switches change: ``TorchtitanPlan``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def operations(z: Sizes, stage: Stage) -> Iterator[Operation]:
 
 
 def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
-    n, m, dtype = z.plan.group_size(unit.group), z.plan.micro_batches, z.config.param_dtype(z.plan.training)
+    n, dtype = z.plan.group_size(unit.group), z.config.param_dtype(z.plan.training)
     runs = gathers(z, stage, unit)
     shown = {
         "formula": "Σ n·ceil(d0/n)·rest", "values": f"{unit.exact:,} padded to {n} equal parts = {unit.elements:,}",
@@ -44,41 +44,57 @@ def _rows(z: Sizes, stage: Stage, unit: Unit) -> Iterator[Operation]:
         f"parameters of {unit.name}, again", source=f"{_GROUP} FSDPParamGroup.pre_backward",
         why="they were let go after forward (reshard_after_forward) and backward needs them once more", **shown,
     )  # fmt: skip
-    reductions = unit.copies * (m if reduces_each(z) else 1)
-    reduced = z.config.reduce_dtype()
+    reduced, (scattered, summed) = z.config.reduce_dtype(), reduce_ops(z, n)
     yield z.row(
-        stage, "reduce_scatter", unit.group, "gradients", reductions, unit.elements, reduced, "fsdp",
+        stage, "reduce_scatter", unit.group, "gradients", unit.copies * _times(z, "reduce_scatter"), unit.elements, reduced, "fsdp",
         f"gradients of {unit.name}", source=_COLLECTIVES,
-        why=f"gradients are summed in {reduced} (reduce_dtype), each rank keeping those of its own rows", **shown,
+        why=f"gradients are reduced in {reduced} (reduce_dtype) by {scattered}, each rank keeping those of its own rows", **shown,
     )  # fmt: skip
     replicate = "dp_replicate" if unit.group == "fsdp" else "edp_replicate"
+    why = f"HSDP: replicas of the shard group agree on their gradients ({summed})"
+    if z.config.set_all_reduce_hook:
+        why = "a hook on the unit (set_all_reduce_hook) sums what reduce_scatter left over the replicas"
     yield z.row(
-        stage, "all_reduce", replicate, "gradients", reductions, unit.elements // n, reduced, "dp",
+        stage, "all_reduce", replicate, "gradients", unit.copies * _times(z, "all_reduce"), unit.elements // n, reduced, "dp",
         f"gradient shards of {unit.name}", formula="Σ ceil(d0/n)·rest", values=f"{unit.elements:,}/{n}", source=_COLLECTIVES,
-        why="HSDP: replicas of the shard group agree on their gradients", layers=unit.layers, role=unit.role,
+        why=why, layers=unit.layers, role=unit.role,
     )  # fmt: skip
+
+
+def _times(z: Sizes, op: str) -> int:
+    return z.plan.micro_batches if z.config.reduces_each(op) else 1
+
+
+def reduce_ops(z: Sizes, shards: int) -> tuple[str, str]:
+    """Return the reduction operations of reduce_scatter and of the all_reduce between replicas (_get_gradient_divide_factors).
+
+    In fp16 FSDP divides by itself, before and after; else NCCL does, in either call.
+    """
+    factor, replicas = z.config.set_gradient_divide_factor, 1 if z.config.set_all_reduce_hook else z.replicas
+    if z.config.reduce_dtype() == "fp16":
+        return "SUM", "SUM"
+    if factor is None:
+        return ("AVG", "AVG") if shards * replicas > 1 else ("SUM", "SUM")
+    return "AVG" if factor == shards else f"PREMUL_SUM(1/{factor:g})", "SUM"
 
 
 def gathers(z: Sizes, stage: Stage, unit: Unit) -> tuple[int, int]:
     """Return how often a unit is gathered for forward and for backward in a step.
 
-    With a pipeline a unit stays gathered after a backward until the last one, so a forward that follows a backward needs no
-    gather, and lets the unit go again where it is ``resharded``.
+    A unit that a backward leaves gathered (with a pipeline, or without ``set_reshard_after_backward``) needs no gather for the
+    forward that follows; a forward lets it go where it is ``resharded``.
     """
-    m = z.plan.micro_batches
-    if z.plan.pp == 1:
-        return m, m if unit.resharded else 0
-    if not unit.resharded:
-        return 1, 0
+    order = one_forward_one_backward(z, stage) if z.plan.pp > 1 else "FB" * z.plan.micro_batches
     forward = backward = 0
     held = False
-    for action in one_forward_one_backward(z, stage):
+    for action in order:
         if action == "F":
             forward += not held
-            held = False
+            held = not unit.resharded
         else:
-            backward += not held
-            held = True
+            fetched = not held and unit.in_backward
+            backward += fetched
+            held = (held or fetched) and z.config.kept_after_backward
     return forward, backward
 
 
@@ -87,8 +103,3 @@ def one_forward_one_backward(z: Sizes, stage: Stage) -> str:
     m = z.plan.micro_batches
     warm = m if z.config.pipeline_parallel_schedule == "GPipe" else min(m, z.plan.pp - stage.index)
     return "F" * warm + "BF" * (m - warm) + "B" * warm
-
-
-def reduces_each(z: Sizes) -> bool:
-    """Return whether gradients are reduced in each micro-batch rather than once a step."""
-    return z.plan.pp == 1 and z.config.set_requires_gradient_sync

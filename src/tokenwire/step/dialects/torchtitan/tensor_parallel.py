@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from tokenwire.model.architecture import Attention, Experts, FeedForward, LatentAttention, Mixer
 from tokenwire.plan import Stage
-from tokenwire.step.dialects.torchtitan.fully_sharded import reduces_each
 from tokenwire.step.dialects.torchtitan.sizes import Sizes
 from tokenwire.step.operation import Op, Operation, Phase, Role
 
@@ -107,11 +106,11 @@ def by_operator(z: Sizes) -> bool:
 
 
 def _loss(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    m, b, s, V = z.plan.micro_batches, z.plan.training.micro_batch, z.local_sequence, z.arch.vocabulary_size
+    m, b, s, V, t = z.plan.micro_batches, z.plan.training.micro_batch, z.local_sequence, z.arch.vocabulary_size, z.plan.tp
     if z.config.disable_loss_parallel:
         yield z.row(
-            stage, "all_gather", "tp", "forward", m, b * s * V, z.compute_dtype, "tp", "logits", formula="b·s/c·V",
-            values=f"{b}·{s}·{V}", source=f"{_PLAN}: ColwiseParallel to Replicate",
+            stage, "all_gather", "tp", "forward", m, b * s * t * -(-V // t), z.compute_dtype, "tp", "logits", formula="b·s/c·t·ceil(V/t)",
+            values=f"{b}·{s}·{t}·ceil({V}/{t})", source=f"{_PLAN}: ColwiseParallel to Replicate",
             why="without loss parallelism every rank computes the loss of all logits", role="loss",
         )  # fmt: skip
         return
@@ -136,7 +135,7 @@ def _replicated_gradients(z: Sizes, stage: Stage) -> Iterator[Operation]:
     layers = len(stage.layers)
     for (what, elements), count in sizes.items():
         if z.sharded:
-            each = reduces_each(z)
+            each = z.config.reduces_each("reduce_scatter")
             times = z.plan.micro_batches if each else 1
             # Gradients that wait for the last micro-batch are added up in reduce_dtype.
             at_once = each or (z.plan.micro_batches == 1 and z.plan.pp == 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import Stage
@@ -22,7 +22,7 @@ from tokenwire.step.operation import Role
 class Unit:
     """A group of parameters: ``elements`` padded, ``exact`` not, ``copies`` units like it on the stage.
 
-    ``resharded`` says whether it is let go after forward, and so gathered again for backward.
+    ``resharded`` says whether it is let go after forward, and so gathered again for backward, which needs it where ``in_backward``.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Unit:
     resharded: bool
     group: str = "fsdp"
     role: Role = "layers"
+    in_backward: bool = True
 
 
 def padded(shape: tuple[int, ...], n: int) -> int:
@@ -52,13 +53,19 @@ def units(z: Sizes, stage: Stage) -> Iterator[Unit]:
     embedding = [x for x in held if x.layer is None and x.part in ("embedding", "position", "norm")]
     head = [x for x in held if x.layer is None and x.part in ("final_norm", "head")]
     if z.config.fsdp_wrap == "blocks":
-        yield from _unit(z, "root (embedding, norm, head)", embedding + head, 1, 0, asked == "always", role="embedding")
-    elif z.arch.tied_embeddings and embedding and head and stage.has_head:
+        # Every virtual stage is a module of its own, with a root of its own.
+        roots: tuple[tuple[str, list[Tensor], Role], ...] = (("root (embedding, norm, head)", embedding + head, "embedding"),)
+        if z.plan.pp > 1:
+            roots = ("root (embedding)", embedding, "embedding"), ("root (norm, head)", head, "head")
+        for name, root, role in roots:
+            yield from _unit(z, name, root, 1, 0, asked == "always", role=role)
+    elif z.arch.tied_embeddings:
         yield from _unit(z, "embedding, norm and tied head", embedding + head, 1, 0, always, role="embedding")
     else:
-        yield from _unit(z, "embedding", embedding, 1, 0, reshard, role="embedding")
+        for unit in _unit(z, "embedding", embedding, 1, 0, reshard, role="embedding"):
+            yield replace(unit, in_backward=z.config.set_unshard_in_backward)
     yield from _blocks(z, stage, held, reshard)
-    if z.config.fsdp_wrap == "torchtitan" and not (z.arch.tied_embeddings and stage.has_embedding and stage.has_head):
+    if z.config.fsdp_wrap == "torchtitan" and not z.arch.tied_embeddings:
         yield from _unit(z, "norm and head", head, 1, 0, always, role="head")
 
 
