@@ -60,7 +60,9 @@ def check(arch: Architecture, plan: Plan, rank: int) -> pl.DataFrame:
     from tokenwire.step import operations
 
     outside = OUTSIDE.get(plan.config.dialect, ())
-    return compare(operations(arch, plan), recorded(arch, plan, rank), plan, rank, outside)
+    # The recording first: a process that polars has not given threads yet can be forked.
+    calls = recorded(arch, plan, rank)
+    return compare(operations(arch, plan), calls, plan, rank, outside)
 
 
 def default_ranks(plan: Plan) -> list[int]:

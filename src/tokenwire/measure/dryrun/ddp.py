@@ -7,10 +7,13 @@ not depend on how many there are, but for the tables that all ranks fill: two pr
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,30 +69,77 @@ def calls(arch: Architecture, plan: Plan, config: DdpPlan) -> list[Call]:
     if total > LARGEST:
         raise InputError(f"model {arch.name} of {total:,} parameters",
                          rule=f"a dry run of DistributedDataParallel holds real parameters, at most {LARGEST:,}")  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="tokenwire-ddp-") as folder:
-        (Path(folder) / "plan.pickle").write_bytes(pickle.dumps((arch, plan, config)))
-        command = [sys.executable, "-m", "tokenwire.measure.dryrun.ddp_process", folder]
-        running = [subprocess.Popen([*command, str(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                   for rank in range(PROCESSES)]  # fmt: skip
-        _finish(running)
-        seen: list[dict[str, Any]] = json.loads((Path(folder) / "calls.json").read_text())
     members = tuple(range(plan.world))
+    seen = _seen(arch, config, plan.micro_batches, plan.training.sequence_length)
     return [call for event in seen for call in _calls(event, members)]
 
 
-def _finish(running: list[subprocess.Popen[str]]) -> None:
+@lru_cache(maxsize=1)
+def _seen(arch: Architecture, config: DdpPlan, micro_batches: int, sequence_length: int) -> tuple[dict[str, Any], ...]:
+    # Every rank says the same, so the ranks of a plan that are asked for one after the other are run once.
+    with tempfile.TemporaryDirectory(prefix="tokenwire-ddp-") as folder:
+        (Path(folder) / "plan.pickle").write_bytes(pickle.dumps((arch, config, micro_batches, sequence_length)))
+        (_fork if _alone() else _spawn)(Path(folder))
+        return tuple(json.loads((Path(folder) / "calls.json").read_text()))
+
+
+def _alone() -> bool:
+    # A process with one thread can be forked with all that it has imported; another has locks that nobody would let go.
+    tasks = Path("/proc/self/task")
+    return "torch" in sys.modules and tasks.is_dir() and len(list(tasks.iterdir())) == 1
+
+
+def _fork(folder: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    running = [context.Process(target=_forked, args=(folder, rank)) for rank in range(PROCESSES)]
+    for process in running:
+        process.start()
+    try:
+        for rank, process in enumerate(running):
+            process.join(SECONDS)
+            if process.exitcode is None:
+                raise _failed(f"did not finish in {SECONDS} s")
+            if process.exitcode:
+                raise _failed(_last_line((folder / f"{rank}.error").read_text("utf-8", "replace")))
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
+
+
+def _forked(folder: Path, rank: int) -> None:
+    from tokenwire.measure.dryrun.ddp_process import run
+
+    error = os.open(folder / f"{rank}.error", os.O_WRONLY | os.O_CREAT)
+    os.dup2(error, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    run(folder, rank, PROCESSES)
+
+
+def _spawn(folder: Path) -> None:
+    command = [sys.executable, "-m", "tokenwire.measure.dryrun.ddp_process", str(folder)]
+    running = [subprocess.Popen([*command, str(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+               for rank in range(PROCESSES)]  # fmt: skip
     try:
         for process in running:
             _, said = process.communicate(timeout=SECONDS)
             if process.returncode:
-                last = next((line for line in reversed(said.strip().splitlines()) if line), "no message")
-                raise InputError("a dry run of DistributedDataParallel", rule=f"did not finish ({last[:200]})")
+                raise _failed(_last_line(said))
     except subprocess.TimeoutExpired:
-        raise InputError("a dry run of DistributedDataParallel", rule=f"did not finish in {SECONDS} s") from None
+        raise _failed(f"did not finish in {SECONDS} s") from None
     finally:
         for process in running:
             process.kill()
             process.wait()
+
+
+def _last_line(said: str) -> str:
+    last = next((line for line in reversed(said.strip().splitlines()) if line), "no message")
+    return f"did not finish ({last[:200]})"
+
+
+def _failed(rule: str) -> InputError:
+    return InputError("a dry run of DistributedDataParallel", rule=rule)
 
 
 def _calls(event: dict[str, Any], members: tuple[int, ...]) -> list[Call]:

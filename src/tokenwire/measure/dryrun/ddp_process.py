@@ -21,7 +21,7 @@ def run(folder: Path, rank: int, processes: int) -> None:
 
     from tokenwire.measure.dryrun.torch_model import Decoder
 
-    arch, plan, config = pickle.loads((folder / "plan.pickle").read_bytes())
+    arch, config, micro_batches, length = pickle.loads((folder / "plan.pickle").read_bytes())
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=processes)
     model = Decoder(arch).to(getattr(torch, config.parameter_dtype))
@@ -40,10 +40,10 @@ def run(folder: Path, rank: int, processes: int) -> None:
     # Buckets are made anew after the first backward, with a static graph one later.
     with _Profiled(rebuilt, "setup"):
         for _ in range(3):
-            _step(parallel, plan, config)
+            _step(parallel, config, micro_batches, length)
     seen += [event for event in rebuilt if event["name"].endswith("broadcast_") and event["type"] == "int"]
     with _Profiled(seen, "gradients"):
-        _step(parallel, plan, config)
+        _step(parallel, config, micro_batches, length)
     for event in seen:
         if event["phase"] == "gradients" and event["name"].endswith("broadcast_"):
             event["phase"] = "forward"
@@ -53,14 +53,13 @@ def run(folder: Path, rank: int, processes: int) -> None:
     dist.destroy_process_group()
 
 
-def _step(parallel: Any, plan: Any, config: Any) -> None:
+def _step(parallel: Any, config: Any, micro_batches: int, length: int) -> None:
     import torch
 
-    t, m = plan.training, plan.micro_batches
-    for index in range(m):
-        waits = config.no_sync and index < m - 1
+    for index in range(micro_batches):
+        waits = config.no_sync and index < micro_batches - 1
         with parallel.no_sync() if waits else nullcontext():
-            ids = torch.zeros(1, min(t.sequence_length, 8), dtype=torch.int64)
+            ids = torch.zeros(1, min(length, 8), dtype=torch.int64)
             parallel(ids).float().sum().backward()
     parallel.zero_grad()
 

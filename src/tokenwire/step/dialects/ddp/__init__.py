@@ -60,15 +60,17 @@ def construction(arch: Architecture, plan: Plan, config: DdpPlan, group: str) ->
     yield row("broadcast", shapes, "int64", "shapes and strides of parameters", "2·Σ dimensions", f"{shapes}", verify,
               "all ranks compare with those of rank 0")  # fmt: skip
     item = ITEM_BYTES[config.dtype]
-    together = config.buffers > 0 and config.dtype == "fp32"
-    buffers = [Tensor("buffers", "buffers", (config.buffers,))] if together else []
+    # Without broadcast_buffers they are left as they are from the beginning (_sync_module_states).
+    sent = config.buffers if config.broadcast_buffers else 0
+    together = sent > 0 and config.dtype == "fp32"
+    buffers = [Tensor("buffers", "buffers", (sent,))] if together else []
     pieces = assigned([*held, *buffers], item, (BROADCAST_BYTES, BROADCAST_BYTES))
     for elements, count in Counter(sum(x.elements for x in piece) for piece in pieces).items():
         yield row("broadcast", elements, config.dtype, "parameters and buffers" if together else "parameters", "Σ elements",
                   f"{elements:,}", f"{_DDP}._sync_module_states",
                   "all ranks start from the parameters of rank 0, sent in pieces of 250 MiB", count)  # fmt: skip
-    if config.buffers and not together:
-        yield row("broadcast", config.buffers, "fp32", "buffers", "elements", f"{config.buffers:,}", f"{_DDP}._sync_module_states",
+    if sent and not together:
+        yield row("broadcast", sent, "fp32", "buffers", "elements", f"{sent:,}", f"{_DDP}._sync_module_states",
                   "all ranks start from the buffers of rank 0")  # fmt: skip
     if not config.find_unused_parameters or config.static_graph:
         buckets, rebuild = len(bucket_elements(arch, config)), f"{_REDUCER} Reducer::sync_bucket_indices"
