@@ -227,3 +227,19 @@ def test_fifteen_what_is_left_out_is_named(folder: Path) -> None:
     # A layer: q and output 2·3072·4096, k and v 2·3072·1024, 3·3072·9216, two norms; 26 of them, tied embedding, final norm.
     layer = 2 * 3072 * 4096 + 2 * 3072 * 1024 + 3 * 3072 * 9216 + 2 * 3072
     assert found["parameters"] == 26 * layer + 131072 * 3072 + 3072
+
+
+def test_fourteen_replicas_agree_once_a_step(folder: Path) -> None:
+    # 8,030,261,248 parameters, all of whose first dimensions 8 divides, in fp32; an eighth of them a rank is summed over replicas.
+    shard = 4 * 8_030_261_248 // 8
+    assert shard == 4_015_130_624
+    for options, scattered, summed in (
+        ((), 4, 4),
+        (("plan.set_requires_all_reduce=false",), 4, 1),
+        (("plan.set_requires_gradient_sync=false",), 1, 1),
+        (("plan.set_requires_all_reduce=false", "plan.set_all_reduce_hook=true"), 4, 4),
+    ):
+        ops = _ops(folder, "replicas.toml", *[x for option in options for x in ("--set", option)])
+        gradients = [x for x in ops if x["phase"] == "gradients"]
+        found = {op: sum(x["count"] * x["bytes"] for x in gradients if x["op"] == op) for op in ("reduce_scatter", "all_reduce")}
+        assert found == {"reduce_scatter": scattered * 8 * shard, "all_reduce": summed * shard}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.step.models import gpt, llama, plan_of
+from tests.step.models import gpt, latent, llama, plan_of
 from tokenwire.measure.dryrun.compare import compare
 from tokenwire.model.architecture import Architecture, Experts, FeedForward
 from tokenwire.plan import Plan, TrainingConfig, read_plan, resolve
@@ -21,6 +21,8 @@ L8 = llama(8, width=160)
 # 8 experts, 2 a token; the second with one dense layer first and an expert that sees every token.
 MOE = llama(3, experts=Experts(8, 2, 96))
 SHARED = llama(4, experts=Experts(8, 2, 96, shared=FeedForward(96, True)), dense_first=1)
+
+REPLICAS = {"data_parallel_replicate_degree": 2}
 
 # model, GPUs, options, sequences of the global batch, ranks
 CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
@@ -48,8 +50,19 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (L2, 8, {"data_parallel_replicate_degree": 4, "set_requires_gradient_sync": False}, 16, (1,)),
     (L2, 16, {"data_parallel_replicate_degree": 16, "data_parallel_shard_degree": 1}, 16, (0,)),
     (L2, 4, {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 1, "log_freq": 1}, 8, (3,)),
+    # FSDP2's switches
+    (L2, 8, {**REPLICAS, "set_requires_all_reduce": False}, 16, (0, 7)),
+    (L2, 4, {"set_reshard_after_backward": False}, 16, (1,)),
+    (L2, 4, {"set_reshard_after_backward": False, "fsdp_reshard_after_forward": "never"}, 16, (1,)),
+    (L2, 4, {"set_unshard_in_backward": False, "set_reshard_after_backward": False}, 16, (1,)),
+    (llama(5), 4, {"set_modules_to_forward_prefetch": 2, "set_modules_to_backward_prefetch": 3}, 8, (1,)),
+    (L2, 8, {**REPLICAS, "set_all_reduce_hook": True, "set_requires_all_reduce": False}, 16, (3,)),
+    (L2, 8, {**REPLICAS, "set_all_reduce_hook": True, "set_requires_gradient_sync": False}, 16, (3,)),
+    (MOE, 16, {**REPLICAS, "ep": 4, "set_all_reduce_hook": True}, 32, (9,)),
+    (L2, 4, {"set_gradient_divide_factor": 8.0, "mixed_precision_reduce": "float16"}, 8, (1,)),
     # Tensor parallelism
     (L2, 2, {"tp": 2}, 2, (0,)),
+    (llama(2, vocabulary=50), 4, {"tp": 4, "disable_loss_parallel": True}, 1, (0,)),
     (L2, 4, {"tp": 4, "disable_loss_parallel": True}, 1, (3,)),
     (L2, 8, {"tp": 4}, 4, (5,)),
     (TIED, 4, {"tp": 2}, 4, (0,)),
@@ -76,6 +89,12 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int, tuple[int, ...]]] = [
     (L8, 4, {"pp": 2, "pipeline_parallel_schedule": "InterleavedZeroBubble"}, 8, (0, 2)),
     (L8, 16, {"pp": 4, "tp": 2, "pipeline_parallel_schedule": "ZBVZeroBubble"}, 16, (0, 15)),
     (L8, 4, {"pp": 2, "pipeline_parallel_schedule": "DualPipeV"}, 16, (0, 2)),
+    # Roots of virtual stages: embedding and head are on one rank and in two modules
+    (L8, 4, {"pp": 2, "pipeline_parallel_schedule": "DualPipeV", "fsdp_wrap": "blocks"}, 16, (0, 2)),
+    # Latent attention
+    (latent(2), 4, {"tp": 2}, 4, (1,)),
+    (latent(2, q_rank=None), 8, {"cp": 2, "tp": 2, "activation_checkpoint_mode": "full"}, 4, (5,)),
+    (latent(2), 4, {"cp": 4, "context_parallel_rotate_method": "alltoall"}, 2, (1,)),
     # Context parallelism
     (L2, 4, {"cp": 4}, 2, (0, 3)),
     (L2, 4, {"cp": 4, "context_parallel_rotate_method": "alltoall"}, 2, (1,)),
@@ -155,3 +174,25 @@ def test_a_large_model_runs_without_its_memory() -> None:
     plan = plan_of(arch, 64, {"dialect": "torchtitan", "tp": 8})
     table = check(arch, plan, 63)
     assert table.filter(~table["equal"]).to_dicts() == []
+
+
+def test_reduction_operations_are_torch_own() -> None:
+    from torch.distributed import ReduceOp
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
+
+    from tokenwire.measure.dryrun.record import fake_world
+    from tokenwire.measure.dryrun.torch_parallel import TORCH_DTYPES, Meshes
+    from tokenwire.step.dialects.torchtitan.fully_sharded import reduce_ops
+    from tokenwire.step.dialects.torchtitan.sizes import Sizes
+
+    for factor in (None, 1.0, 4.0, 2.0):
+        for name in ("float32", "bfloat16", "float16"):
+            options = {**REPLICAS, "set_gradient_divide_factor": factor, "mixed_precision_reduce": name}
+            plan = _plan(L2, 8, options, 8)
+            z = Sizes.of(L2, plan)
+            with fake_world(0, 8):
+                meshes = Meshes.of(plan)
+                groups = (meshes.dense[axis].get_group() for axis in ("fsdp", "dp_replicate"))
+                *_, scatter, reduce = _get_gradient_divide_factors(*groups, TORCH_DTYPES[z.config.reduce_dtype()], "cuda", factor)
+            said = tuple(op.partition("(")[0] for op in reduce_ops(z, 4))
+            assert (scatter, reduce) == tuple(getattr(ReduceOp, op) for op in said)
