@@ -13,7 +13,7 @@ NEEDS = ("tokenwire.measure.dryrun.ddp", "tokenwire.measure.dryrun.ddp_process",
 def draw(random: Random) -> dict[str, Any]:
     """Return a journey of replicas."""
     gpus = random.choice((2, 2, 3, 4, 5, 8, 16, 24, 64, 128, 1000, 4096))
-    micro_batch, micro_batches = random.choice((1, 1, 2, 3)), random.choice((1, 1, 2, 3, 4))
+    micro_batch, micro_batches = random.choice((1, 1, 2, 3)), random.choice((1, 1, 2, 3))
     length = random.choice((8, 16, 64))
     plan: dict[str, Any] = {"dialect": "ddp"}
     if random.random() < 0.8:
@@ -29,13 +29,13 @@ def draw(random: Random) -> dict[str, Any]:
         "sequence_length": length, "micro_batch": micro_batch, "global_batch": micro_batch * micro_batches * gpus,
         "precision": random.choice(("bf16", "fp16", "fp32")),
     }  # fmt: skip
-    return {"model": _model(random, length), "training": training, "plan": plan, "cluster": {"gpus": gpus}}
+    return {"model": _model(random, length), "training": training, "plan": plan, "cluster": {"gpus": gpus, "gpus_per_node": next(n for n in (8, 5, 4, 3, 2) if gpus % n == 0)}}
 
 
 def _model(random: Random, length: int) -> dict[str, Any]:
     heads, head_dim = random.choice((1, 2, 4, 8, 12)), random.choice((8, 12, 16))
     return {
-        "hidden_size": heads * head_dim, "layers": random.choice((1, 2, 3, 4, 6, 9)), "heads": heads,
+        "hidden_size": heads * head_dim, "layers": random.choice((1, 1, 2, 3, 4, 6)), "heads": heads,
         "kv_heads": random.choice([n for n in (1, 2, 4, 8, 12) if heads % n == 0]), "vocabulary_size": random.choice((50, 512, 997, 5000)),
         "max_positions": length * random.choice((1, 4)), "norm": random.choice(("rms", "layer")),
         "positions": random.choice(("learned", "rotary", "none")), "gated": random.random() < 0.5, "bias": random.random() < 0.5,

@@ -23,12 +23,15 @@ def draw(random: Random) -> dict[str, Any]:
     pp = random.choice((1, 1, 1, 2, 2, 3, 4))
     replicate = random.choice((1, 1, 1, 1, 2, 3, 4))
     shard = random.choice((1, 2, 2, 3, 4, 5, 8, 16, random.choice((24, 64, 128, 256))))
+    if tp * pp > 1 and cp == 1 and shard == 1 and random.random() < 0.9:
+        # Replicas that share nothing go with no other parallelism.
+        replicate = 1
     while tp * cp * pp * replicate * shard > 4096:
         shard //= 2
     plan |= {"tp": tp, "pp": pp, "cp": cp}
     model = _model(random, tp)
     _data_parallel(random, plan, replicate, shard, model["tied_embeddings"])
-    micro_batches = _pipeline(random, plan, model) if pp > 1 else random.choice((1, 1, 2, 3, 4))
+    micro_batches = _pipeline(random, plan, model) if pp > 1 else random.choice((1, 1, 2, 2, 3))
     if tp > 1:
         plan |= _some(random, 0.25, disable_loss_parallel=True)
         plan |= _some(random, 0.2, enable_async_tensor_parallel=True)
@@ -47,7 +50,9 @@ def draw(random: Random) -> dict[str, Any]:
         "sequence_length": length, "micro_batch": micro_batch, "global_batch": micro_batch * micro_batches * replicate * shard,
         "precision": random.choice(("bf16", "bf16", "fp16", "fp32")),
     }  # fmt: skip
-    return {"model": model, "training": training, "plan": plan, "cluster": {"gpus": tp * cp * pp * replicate * shard}}
+    gpus = tp * cp * pp * replicate * shard
+    cluster = {"gpus": gpus, "gpus_per_node": next(n for n in (8, 6, 5, 4, 3, 2, 1) if gpus % n == 0)}
+    return {"model": model, "training": training, "plan": plan, "cluster": cluster}
 
 
 def _some(random: Random, chance: float, **values: Any) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def _some(random: Random, chance: float, **values: Any) -> dict[str, Any]:
 def _model(random: Random, tp: int) -> dict[str, Any]:
     heads = random.choice((4, 8, 8, 12, 16))
     head_dim = random.choice((8, 8, 12, 16))
-    layers = random.choice((1, 2, 2, 3, 4, 5))
+    layers = random.choice((1, 1, 2, 2, 3, 4))
     model: dict[str, Any] = {
         "hidden_size": heads * head_dim, "layers": layers, "heads": heads,
         "kv_heads": random.choice([n for n in (1, 2, 4, 8, 12, 16) if heads % n == 0 and (n % tp == 0 or random.random() < 0.05)] or [heads]),
@@ -74,7 +79,7 @@ def _model(random: Random, tp: int) -> dict[str, Any]:
         model["head_dim"] = head_dim
     if random.random() < 0.35:
         experts = random.choice((4, 8, 8, 16))
-        model |= {"experts": experts, "active_experts": random.choice((1, 2, 3)), "expert_feed_forward": tp * random.choice((16, 25, 32, 64)),
+        model |= {"experts": experts, "active_experts": random.choice((1, 2, 3)), "expert_feed_forward": tp * random.choice((16, 32, 64, 96)),
                   "gated": True, "bias": False}  # fmt: skip
         model |= _some(random, 0.3, shared_experts=random.choice((1, 2)))
         if layers > 1:
@@ -119,6 +124,8 @@ def _pipeline(random: Random, plan: dict[str, Any], model: dict[str, Any]) -> in
     pp = plan["pp"]
     schedule = random.choice((*SINGLE, *SINGLE, *LOOPED, *V_SHAPED))
     plan["pipeline_parallel_schedule"] = schedule
+    if schedule not in SINGLE and plan.get("fsdp_reshard_after_forward") == "always" and random.random() < 0.9:
+        plan["fsdp_reshard_after_forward"] = "never"
     model["tied_embeddings"] = random.random() < 0.02
     per_rank = 1 if schedule in SINGLE else 2 if schedule in V_SHAPED else random.choice((2, 2, 3))
     first, last = (random.choice((1, 1, 1, 0, 2)) for _ in range(2))
@@ -127,7 +134,7 @@ def _pipeline(random: Random, plan: dict[str, Any], model: dict[str, Any]) -> in
     stages = pp * per_rank
     # At least so many layers that no stage is left without room, and then some that do not divide.
     least = stages * max(first, last, 1) - first - last
-    model["layers"] = max(least, 1) + random.choice((0, 0, 1, 2, 3, stages if stages < 6 else 0))
+    model["layers"] = max(least, 1) + random.choice((0, 0, 0, 1, 2, stages if stages < 5 else 0))
     if "dense_layers" in model:
         model["dense_layers"] = min(model["dense_layers"], model["layers"] - 1)
     if per_rank == 3:
