@@ -44,7 +44,8 @@ def draw(random: Random) -> dict[str, Any]:
     _checkpoints(random, plan)
     plan |= _some(random, 0.3, log_freq=1)
     micro_batch = random.choice((1, 1, 2, 3))
-    length = 2 * tp * cp * random.choice((4, 6, 8))
+    # Experts get as many tokens each: the prediction is of even routing.
+    length = 2 * tp * cp * (model["experts"] if "experts" in model else random.choice((4, 6, 8)))
     model["max_positions"] = length
     training = {
         "sequence_length": length, "micro_batch": micro_batch, "global_batch": micro_batch * micro_batches * replicate * shard,
@@ -166,7 +167,8 @@ def _experts(random: Random, plan: dict[str, Any], model: dict[str, Any], ranks:
 
 
 def _checkpoints(random: Random, plan: dict[str, Any]) -> None:
-    if random.random() < 0.35:
+    split = plan.get("pipeline_parallel_schedule") in ("InterleavedZeroBubble", *V_SHAPED)
+    if random.random() < (0.02 if split else 0.35):
         plan["activation_checkpoint_mode"] = random.choice(("full", "selective", "selective"))
         if plan["activation_checkpoint_mode"] == "selective":
             plan |= _some(random, 0.7, selective_ac_option=random.choice(("op", "1", "2", "3")))

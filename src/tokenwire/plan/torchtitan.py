@@ -34,6 +34,8 @@ LONG_NAMES = {
 
 SINGLE_STAGE = ("1F1B", "GPipe")
 V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
+SPLIT_BACKWARD = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+"""Schedules that compute gradients of inputs and of weights apart (torch distributed/pipelining/_backward.py)."""
 Schedule = Literal[
     "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"
 ]  # fmt: skip

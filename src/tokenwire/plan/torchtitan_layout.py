@@ -213,6 +213,9 @@ def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
     elif schedule not in SINGLE_STAGE and c.fsdp_reshard_after_forward == "always":
         yield Broken("plan", "fsdp_reshard_after_forward", f"how often {schedule} gathers units that are let go is not predicted "
                      "here: use default or never")  # fmt: skip
+    elif schedule in SPLIT_BACKWARD and c.activation_checkpoint_mode != "none" and c.tp * c.cp * c.ep > 1:
+        yield Broken("plan", "activation_checkpoint_mode", f"{schedule} goes backward for inputs and for weights apart, and how often blocks then "
+                     "run again is not predicted here", (("plan", "pipeline_parallel_schedule"),))  # fmt: skip
     elif v > 3:
         yield Broken("plan", key, "torch keeps 3 stages of a rank gathered at once; more are not predicted here")
     elif layers_of_stages(c.pp * v, L, first, last) is None:

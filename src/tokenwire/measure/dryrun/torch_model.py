@@ -14,7 +14,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from tokenwire.errors import InputError
-from tokenwire.model.architecture import Architecture, Attention, Experts, FeedForward, LatentAttention, Layer, Norm
+from tokenwire.model.architecture import (
+    Architecture,
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Norm,
+)
 
 
 def require_plain(arch: Architecture, *, experts: bool = False) -> None:
