@@ -18,13 +18,11 @@ def draw(random: Random) -> dict[str, Any]:
     plan: dict[str, Any] = {"dialect": "ddp"}
     if random.random() < 0.8:
         plan["bucket_cap_mb"] = random.choice((0.01, 0.02, 0.05, 0.1, 0.3, 1, 1.5, 25, round(random.uniform(0.005, 2), 4)))
-    for key, chance, value in (
+    plan |= {key: value for key, chance, value in (
         ("no_sync", 0.3, True), ("find_unused_parameters", 0.2, True), ("static_graph", 0.15, True),
         ("gradient_as_bucket_view", 0.3, True), ("broadcast_buffers", 0.2, False), ("comm_hook", 0.2, "fp16_compress_hook"),
         ("buffers", 0.3, random.choice((1, 64, 100, 5000))), ("parameter_dtype", 0.3, random.choice(("bfloat16", "float16"))),
-    ):  # fmt: skip
-        if random.random() < chance:
-            plan[key] = value
+    ) if random.random() < chance}  # fmt: skip
     training = {
         "sequence_length": length, "micro_batch": micro_batch, "global_batch": micro_batch * micro_batches * gpus,
         "precision": random.choice(("bf16", "fp16", "fp32")),

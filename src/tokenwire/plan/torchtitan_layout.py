@@ -19,7 +19,14 @@ from tokenwire.plan.grid import Grid
 from tokenwire.plan.muon import uses_muon
 from tokenwire.plan.plan import Plan, Stage
 from tokenwire.plan.rules import Broken, Choice, divides_gpus, hold
-from tokenwire.plan.torchtitan import IN_ROUNDS, SINGLE_STAGE, V_SHAPED, TorchtitanPlan, rounds
+from tokenwire.plan.torchtitan import (
+    IN_ROUNDS,
+    SINGLE_STAGE,
+    SPLIT_BACKWARD,
+    V_SHAPED,
+    TorchtitanPlan,
+    rounds,
+)
 from tokenwire.plan.training import TrainingConfig
 
 

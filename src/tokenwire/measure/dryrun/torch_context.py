@@ -24,7 +24,7 @@ def apply_ring(model: Decoder, group: Any, rotate_method: str) -> None:
     for module in model.modules():
         if isinstance(module, (SelfAttention, LatentSelfAttention)):
             # The module stays, with what tensor parallelism does to its inputs.
-            module.inner_attention.forward = RingKernel(group).forward
+            setattr(module.inner_attention, "forward", RingKernel(group).forward)  # noqa: B010
 
 
 class RingKernel(nn.Module):
