@@ -171,5 +171,7 @@ def _checkpoints(random: Random, plan: dict[str, Any]) -> None:
     if random.random() < (0.02 if split else 0.35):
         plan["activation_checkpoint_mode"] = random.choice(("full", "selective", "selective"))
         if plan["activation_checkpoint_mode"] == "selective":
-            plan |= _some(random, 0.7, selective_ac_option=random.choice(("op", "1", "2", "3")))
+            # By operator the stand-in for experts that are exchanged does not run again.
+            by_operator = () if plan.get("ep", 1) > 1 else ("op",)
+            plan |= _some(random, 0.7, selective_ac_option=random.choice((*by_operator, "1", "2", "3")))
         plan |= _some(random, 0.3, early_stop=True)

@@ -229,7 +229,7 @@ def test_fifteen_what_is_left_out_is_named(folder: Path) -> None:
     assert found["parameters"] == 26 * layer + 131072 * 3072 + 3072
 
 
-def test_fourteen_replicas_agree_once_a_step(folder: Path) -> None:
+def test_nineteen_replicas_agree_once_a_step(folder: Path) -> None:
     # 8,030,261,248 parameters, all of whose first dimensions 8 divides, in fp32; an eighth of them a rank is summed over replicas.
     shard = 4 * 8_030_261_248 // 8
     assert shard == 4_015_130_624

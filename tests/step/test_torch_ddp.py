@@ -62,6 +62,9 @@ CASES: list[tuple[Architecture, int, dict[str, Any]]] = [
     (gpt(2, tied=False), 4, {"bucket_cap_mb": 0.04, "no_sync": True, "buffers": 100}),
     (gpt(2), 4, {"bucket_cap_mb": 0.06, "buffers": 64}),
     (gpt(2), 4, {"buffers": 64, "broadcast_buffers": False}),
+    # Norms of queries and keys: registered after the output product, and run before it.
+    (llama(3, qk_norm=True), 2, {"bucket_cap_mb": 0.01}),
+    (llama(3, qk_norm=True), 2, {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
     (gpt(2), 4, {"buffers": 64, "broadcast_buffers": False, "parameter_dtype": "float16"}),
     (llama(2), 2, {"bucket_cap_mb": 0.05, "find_unused_parameters": True}),
     (llama(2), 2, {"bucket_cap_mb": 0.05, "static_graph": True}),

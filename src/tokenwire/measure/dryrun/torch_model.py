@@ -66,9 +66,9 @@ class SelfAttention(nn.Module):
             self.wq = nn.Linear(hidden, q, bias=a.qkv_bias)
             self.wk = nn.Linear(hidden, kv, bias=a.qkv_bias and a.key_bias)
             self.wv = nn.Linear(hidden, kv, bias=a.qkv_bias)
+        self.wo = nn.Linear(q, hidden, bias=a.output_bias)
         self.q_norm: Any = nn.RMSNorm(a.head_dim) if a.qk_norm == "head" else None
         self.k_norm: Any = nn.RMSNorm(a.head_dim) if a.qk_norm == "head" else None
-        self.wo = nn.Linear(q, hidden, bias=a.output_bias)
         self.inner_attention = Kernel()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -42,8 +42,19 @@ def arrival_order(arch: Architecture, held: Iterable[Tensor]) -> list[Tensor]:
     first = [x for x in held if x.layer is None and x.part not in ("final_norm", "head")]
     out = _backwards(last)
     for index in range(len(arch.layers) + arch.mtp_layers, -1, -1):
-        out += _backwards([x for x in held if x.layer == index])
+        out += _backwards(_as_run([x for x in held if x.layer == index]))
     return out + _backwards(first)
+
+
+def _as_run(layer: list[Tensor]) -> list[Tensor]:
+    # Norms of queries and keys are registered after the attention's output product, and run before it.
+    norms = [x for x in layer if x.name.endswith((".attention.q_norm.weight", ".attention.k_norm.weight"))]
+    output = [x for x in layer if ".attention.output." in x.name]
+    if not norms or not output or layer.index(output[0]) > layer.index(norms[0]):
+        return layer
+    rest = [x for x in layer if x not in output]
+    after = rest.index(norms[-1]) + 1
+    return [*rest[:after], *output, *rest[after:]]
 
 
 def _backwards(tensors: list[Tensor]) -> list[Tensor]:
