@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ from tokenwire.model.architecture import Architecture  # noqa: E402
 from tokenwire.plan import Plan  # noqa: E402
 
 PAGE = ROOT / "docs" / "agreement.md"
+RANDOM = ROOT / "docs" / "agreement-random.json"
+"""Counts of random plans by framework and seed, written by ``python -m tests.agreement FRAMEWORK --save-summary``."""
 DIALECTS = ("megatron", "torchtitan", "ddp", "deepspeed")
 
 
@@ -135,7 +138,27 @@ def page(results: list[Result]) -> str:
                 f"| {case.arch.name}, {len(case.arch.layers)} layers, {case.arch.vocabulary_size:,} rows{tied} | {case.plan.world:,} | {case.said} | "
                 f"{', '.join(map(str, case.ranks))} | {result.kinds} | {result.calls:,} | {verdict} |"
             )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *random_plans()]) + "\n"
+
+
+def random_plans() -> list[str]:
+    """Return the section of plans that nobody chose, as they were counted when they were run."""
+    if not RANDOM.exists():
+        return []
+    counted = json.loads(RANDOM.read_text("utf-8"))
+    lines = [
+        "", "## Plans drawn at random", "",
+        "Plans that nobody chose, drawn over the options that a dry run can take, each run by its framework as two ranks",
+        "(`python -m tests.agreement FRAMEWORK --seed N --count M`, which also reduces what differs to the smallest plan found). A plan that",
+        "breaks a rule of its framework is refused, and counts as drawn alone.", "",
+        "| framework | seed | drawn | refused | equal | differ | failed | calls compared | largest world |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]  # fmt: skip
+    for name, by_seed in counted.items():
+        for seed, n in by_seed.items():
+            numbers = (n["drawn"], n["refused"], n["equal"], n["different"], n["failed"], n["calls"], n["largest_world"])
+            lines.append(f"| {name} | {seed} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
+    return lines
 
 
 def main() -> None:
