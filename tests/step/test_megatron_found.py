@@ -14,7 +14,7 @@ import pytest
 from tests.step import test_megatron_agreement as agreement
 from tests.step.models import gpt, latent, llama, plan_of
 from tokenwire.errors import InputError
-from tokenwire.model.architecture import Architecture, Experts, LatentAttention, Norm
+from tokenwire.model.architecture import Architecture, Experts, FeedForward, LatentAttention, Norm
 from tokenwire.model.tensors import tensors
 from tokenwire.step import operations
 
@@ -109,6 +109,22 @@ def test_biases_of_experts_are_summed_as_those_of_other_row_parallel_products() 
     step = operations(arch, plan_of(arch, 4, {"tp": 2, "sequence_parallel": True, "ep": 2, "etp": 1}))
     rows = step.filter(what="gradients of replicated parameters")["elements"].to_list()
     assert rows == [4 * (4 * 64 + 2 * 2 * 64 + 64 + 8 * 65) + 2 * 64]
+
+
+@pytest.mark.parametrize(
+    ("modules", "times"), [(["moe"], 1), (["shared_experts"], 1), (["moe", "shared_experts"], 2)]
+)
+def test_shared_experts_are_recomputed_by_each_checkpoint_around_them(modules: list[str], times: int) -> None:
+    # 4 layers · 4 micro-batches; with both, the recomputed layer of experts holds a checkpoint that is recomputed too.
+    arch = llama(experts=Experts(8, 2, 96, shared=FeedForward(64, True)))
+    options = {
+        "tp": 2,
+        "sequence_parallel": True,
+        "recompute_granularity": "selective",
+        "recompute_modules": modules,
+    }
+    step = operations(arch, plan_of(arch, 2, options))
+    assert step.filter(what="shared experts input, recomputed")["count"].to_list() == [16 * times]
 
 
 def test_norms_are_all_of_one_kind() -> None:

@@ -54,9 +54,9 @@ def recomputed_blocks(sizes: Sizes, stage: Stage, among: Collection[int]) -> Cou
             if feed is None:
                 continue
             if isinstance(feed, Experts):
-                again["shared experts"] += feed.shared is not None and (
-                    "moe" in config.recompute_modules or "shared_experts" in config.recompute_modules
-                )
+                if feed.shared is not None:
+                    # Each is a checkpoint of its own: with both the shared experts are recomputed inside a recomputation.
+                    again["shared experts"] += ("moe" in config.recompute_modules) + ("shared_experts" in config.recompute_modules)
             elif "mlp" in config.recompute_modules:
                 again["feed-forward"] += 1
     return again
