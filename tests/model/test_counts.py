@@ -73,6 +73,7 @@ def test_every_family_is_compared():
     assert set(known_families()) - set(HUGGINGFACE) <= named | {"arctic", "openelm", "nemotron-nas", *(config["model_type"] for config, _ in REMOTE)}
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("family", sorted(HUGGINGFACE))
 def test_a_random_configuration_counts_as_transformers(family):

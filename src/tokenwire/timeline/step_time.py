@@ -19,6 +19,7 @@ from tokenwire.figures import Figure
 from tokenwire.model import flops_per_token
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
+from tokenwire.plan.described import unpredicted
 from tokenwire.step.operation import Operation
 from tokenwire.timeline.accelerator import Accelerator, accelerator_of
 from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
@@ -131,7 +132,7 @@ def step_time(
         step, run.makespan, pipe_end - run.makespan, last, tuple(stage_time(one, m, step) for one in loads), loads, run, name, m, send,
         rate / gpu.peak("bf16"), rate / 1e12, tokens / step, jitter=shaken,
     )  # fmt: skip
-    return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=tuple(notes(out, gpu, facts, holds, shared)))
+    return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=(*notes(out, gpu, facts, holds, shared), *unpredicted(arch)))
 
 
 _calibrated = lru_cache(maxsize=64)(calibrated)

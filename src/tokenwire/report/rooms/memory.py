@@ -27,12 +27,14 @@ class Found:
     """A journey's memory and whether it fits.
 
     ``gpu`` is the GPU's name, empty where the memory was given and no GPU was; ``assumed`` says that nothing named the GPU.
+    ``notes`` name what of the model is not counted, or counts as something else.
     """
 
     memory: Memory
     fit: Fit
     gpu: str
     assumed: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def whose(self) -> str:
@@ -54,6 +56,7 @@ class Found:
 
 def found(journey: Journey, options: Sequence[str] | None, gpu: str | None, reserve: float) -> Found:
     """Return the memory of a journey. ``options`` are texts ``KEY=VALUE`` of ``Software``; raises ``InputError`` for what these cannot be."""
+    from tokenwire.plan.described import unpredicted
     from tokenwire.timeline.memory import Software, fit, memory, software_on
 
     values = dict(_option(text) for text in options or ())
@@ -64,7 +67,7 @@ def found(journey: Journey, options: Sequence[str] | None, gpu: str | None, rese
     gpu, assumed = _named(journey, asked, sized="gpu_memory" in values)
     arch, plan = journey.model().architecture, journey.plan()
     result = memory(arch, plan, software)
-    return Found(result, fit(arch, plan, result, reserve=reserve), gpu, assumed)
+    return Found(result, fit(arch, plan, result, reserve=reserve), gpu, assumed, unpredicted(arch))
 
 
 def _named(journey: Journey, asked: str, *, sized: bool) -> tuple[str, bool]:
@@ -94,7 +97,7 @@ def facts(one: Found) -> dict[str, Any]:
     return {
         "peak_memory_bytes_by_stage": [stage.peak for stage in stages],
         "between_steps_bytes_by_stage": [stage.between for stage in stages],
-        "gpu": one.gpu or None, "assumptions": list(one.assumptions), "gpu_memory_bytes": one.memory.capacity, "usable_bytes": one.fit.room, "fits": one.fit.fits,
+        "gpu": one.gpu or None, "assumptions": list(one.assumptions), "notes": list(one.notes), "gpu_memory_bytes": one.memory.capacity, "usable_bytes": one.fit.room, "fits": one.fit.fits,
         "verdict": one.fit.verdict, "reserved_bytes": one.fit.reserved, "allocated_share_of_reserved": one.memory.in_use,
         "routing_tail": one.fit.tail, "routing_skew_limit": one.fit.skew,
         "over_bytes": max(one.fit.over, 0), "free_bytes": max(-one.fit.over, 0), "worst_stage": one.fit.stage,
@@ -134,6 +137,8 @@ def show(one: Found) -> None:
         print_(folded(line))
     for line in one.assumptions:
         print_(folded(f"assumed: {line}"))
+    for line in one.notes:
+        print_(folded(f"note: {line}"))
 
 
 def verdict(fit: Fit) -> list[str]:
