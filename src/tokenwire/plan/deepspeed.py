@@ -27,7 +27,8 @@ LONG_NAMES = {"sequence_parallel_size": "cp", "pipeline_stages": "pp", "stage": 
 """DeepSpeed's names of sizes, and the name that this section keeps."""
 
 _ZERO_KEYS = (
-    "reduce_bucket_size", "allgather_bucket_size", "reduce_scatter", "overlap_comm", "stage3_param_persistence_threshold",
+    "reduce_bucket_size", "allgather_bucket_size", "reduce_scatter", "overlap_comm", "contiguous_gradients", "round_robin_gradients",
+    "use_multi_rank_bucket_allreduce", "stage3_param_persistence_threshold",
     "stage3_prefetch_bucket_size", "stage3_max_live_parameters", "stage3_max_reuse_distance", "zero_hpz_partition_size",
     "zero_quantized_weights", "zero_quantized_gradients",
 )  # fmt: skip
@@ -48,6 +49,9 @@ class DeepspeedPlan(CompileOptions):
     allgather_bucket_size: Positive = 500_000_000
     reduce_scatter: bool = True
     overlap_comm: bool | None = None
+    contiguous_gradients: bool = True
+    round_robin_gradients: bool = False
+    use_multi_rank_bucket_allreduce: bool = True
     communication_data_type: Literal["fp32", "fp16", "bf16"] | None = None
     gradient_clipping: float = Field(default=0.0, ge=0)
     stage3_param_persistence_threshold: int = Field(default=100_000, ge=0)
@@ -87,6 +91,16 @@ class DeepspeedPlan(CompileOptions):
     def reducing_in(cls, dtype: str) -> dict[str, Any]:
         """Return ``communication_data_type``."""
         return {"communication_data_type": dtype}
+
+    @property
+    def cuts_buckets(self) -> bool:
+        """Return whether stages 1 and 2 cut a bucket of gradients by the ranks that own its parts."""
+        return self.reduce_scatter and self.contiguous_gradients
+
+    @property
+    def reduces_to_owners(self) -> bool:
+        """Return whether stages 1 and 2 sum each part of a bucket on the rank that owns it alone."""
+        return self.cuts_buckets and not self.use_multi_rank_bucket_allreduce
 
     def as_json(self, training: TrainingConfig, micro_batches: int) -> dict[str, Any]:
         """Return DeepSpeed's own configuration of this section."""
@@ -190,6 +204,8 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     n = dp * c.cp
     if n % c.zero_hpz_partition_size or choice.gpus % c.zero_hpz_partition_size:
         yield Broken("plan", "zero_hpz_partition_size", f"must divide the {n:,} ranks that ZeRO cuts over")
+    if c.zero_quantized_gradients and not c.reduce_scatter:
+        yield Broken("plan", "reduce_scatter", "zero_quantized_gradients needs it (deepspeed/runtime/zero/stage3.py)")
     if c.zero_stage < 3:
         for key in ("zero_quantized_weights", "zero_quantized_gradients"):
             if getattr(c, key):

@@ -6,6 +6,7 @@ stand-ins for its kernels, Ulysses, and the pipeline engine.
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from tokenwire.plan import Plan
 from tokenwire.plan.deepspeed import DeepspeedPlan
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     import polars as pl
 
 LARGEST = 400_000_000
@@ -47,6 +50,14 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     if find_spec("deepspeed") is None:
         raise MissingExtra("a dry run of DeepSpeed (pip install deepspeed)", "measure")
     _possible(arch)
+    # Importing torch and DeepSpeed takes seconds: a process that has them is forked.
+    seen = _forked(arch, plan, rank) if "deepspeed" in sys.modules else _fresh(arch, plan, rank)
+    # The pipeline sends on the group of all ranks, to ranks of its own pipe.
+    pipe = tuple(int(member) for member in plan.members("pp", rank))
+    return [replace(call, members=pipe) if call.peer in pipe else call for call in seen]
+
+
+def _fresh(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     with tempfile.TemporaryDirectory(prefix="tokenwire-deepspeed-") as folder:
         (Path(folder) / "plan.pickle").write_bytes(pickle.dumps((arch, plan, rank)))
         try:
@@ -57,10 +68,38 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         if done.returncode:
             last = next((line for line in reversed(done.stderr.strip().splitlines()) if line), "no message")
             raise InputError("a dry run of DeepSpeed", rule=f"did not finish ({last[:200]})")
-        seen = [Call(**fields) for fields in pickle.loads((Path(folder) / "calls.pickle").read_bytes())]
-    # The pipeline sends on the group of all ranks, to ranks of its own pipe.
-    pipe = tuple(int(member) for member in plan.members("pp", rank))
-    return [replace(call, members=pipe) if call.peer in pipe else call for call in seen]
+        return [Call(**fields) for fields in pickle.loads((Path(folder) / "calls.pickle").read_bytes())]
+
+
+def _forked(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(there, arch, plan, rank))
+    child.start()
+    there.close()
+    try:
+        answer: list[Call] | str = here.recv() if here.poll(SECONDS) else f"more than {SECONDS} s"
+    except EOFError:
+        answer = "the process ended without an answer"
+    finally:
+        child.kill()
+        child.join()
+        here.close()
+    if isinstance(answer, str):
+        raise InputError("a dry run of DeepSpeed", rule=f"did not finish ({answer[:200]})")
+    return answer
+
+
+def _answer(pipe: Connection, arch: Architecture, plan: Plan, rank: int) -> None:
+    import torch
+
+    from tokenwire.measure.dryrun.deepspeed_process import run
+
+    torch.set_num_threads(1)  # threads of the parent are not in a fork
+    try:
+        pipe.send(run(arch, plan, rank))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
 
 
 def _possible(arch: Architecture) -> None:

@@ -1,6 +1,7 @@
 """The process of ``deepspeed``: DeepSpeed's own engine on a fake process group, a few steps, the last one kept.
 
-DeepSpeed keeps its process groups for the life of a process, so each dry run has a process of its own.
+DeepSpeed keeps its process groups for the life of a process, so each dry run has a process of its own: a new interpreter, or a
+fork of one that has imported DeepSpeed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenwire.measure.dryrun.calls import Call
     from tokenwire.measure.dryrun.record import Recorder
     from tokenwire.model.architecture import Architecture
     from tokenwire.plan import Plan
@@ -23,9 +25,8 @@ STEPS = 4
 """Steps that are run; the last one is kept."""
 
 
-def run(folder: Path) -> None:
-    """Read the plan from ``folder``, run it, and leave the calls of set-up and of a step there."""
-    arch, plan, rank = pickle.loads((folder / "plan.pickle").read_bytes())
+def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
+    """Return the calls of set-up and of a step; the process must not have run DeepSpeed before."""
     os.environ.update({
         "DS_ACCELERATOR": "cpu", "RANK": str(rank), "WORLD_SIZE": str(plan.world), "LOCAL_RANK": str(rank % 8), "LOCAL_SIZE": "8",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
@@ -55,8 +56,7 @@ def run(folder: Path) -> None:
             for _ in range(STEPS):
                 start = len(recorder.calls)
                 step()
-    kept = recorder.calls[:before] + recorder.calls[start:]
-    (folder / "calls.pickle").write_bytes(pickle.dumps([asdict(call) for call in kept]))
+    return recorder.calls[:before] + recorder.calls[start:]
 
 
 def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) -> Callable[[], None]:
@@ -150,5 +150,11 @@ def _heads(distributed: Any) -> Any:
     return Heads()
 
 
+def main(folder: Path) -> None:
+    """Read the plan from ``folder``, run it, and leave the calls there."""
+    given = pickle.loads((folder / "plan.pickle").read_bytes())
+    (folder / "calls.pickle").write_bytes(pickle.dumps([asdict(call) for call in run(*given)]))
+
+
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

@@ -16,7 +16,8 @@ from typing import Any
 # Functions of frameworks that say what a call is for, whatever else is running: (part of the file's name, function).
 _GRADIENTS = {
     ("_fully_shard", "foreach_reduce"), ("pipelining/stage", "perform_reduce_grad"), ("zero/stage_1_and_2", "average_tensor"),
-    ("zero/stage3", "__avg_scatter_grads"), ("deepspeed/runtime/engine", "buffered_allreduce_fallback"),
+    ("zero/stage_1_and_2", "buffered_reduce_fallback"), ("zero/stage3", "__avg_scatter_grads"),
+    ("zero/stage3", "__avg_scatter_contiguous_grads"), ("deepspeed/runtime/engine", "buffered_allreduce_fallback"),
 }  # fmt: skip
 _OPTIMIZER = {("clip_grad", "get_total_norm"), ("clip_grad", "clip_grad_norm_"), ("clip_grad", "_get_total_norm")}
 _PLUMBING = ("/torch/", "/tokenwire/measure/dryrun/", "<")

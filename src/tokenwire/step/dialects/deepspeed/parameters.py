@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Tensor
 from tokenwire.plan import Stage
-from tokenwire.step.dialects.deepspeed.fetching import Limits, gathers
+from tokenwire.step.dialects.deepspeed.fetching import Limits, gathers, modules
 from tokenwire.step.dialects.deepspeed.sizes import Sizes
 from tokenwire.step.dialects.deepspeed.zero import padded
 from tokenwire.step.operation import Operation, Phase
@@ -45,6 +45,8 @@ def operations(z: Sizes, stage: Stage) -> Iterator[Operation]:
                     counted[when, group if nearby else "dp_cp", tuple(sorted(sizes[x] for x in part))] += times
             if nearby:
                 seen.update(names)
+    if c.zero_quantized_weights:
+        _quantisable(held, limits, n)
     for (phase, group, parts), count in counted.items():
         ranks = z.plan.group_size(group)
         elements = sum(padded(size, ranks) for size in parts)
@@ -62,9 +64,6 @@ def _gathered(z: Sizes, stage: Stage, phase: Phase, group: str, count: int, elem
     if not z.config.zero_quantized_weights:
         yield z.row(stage, "all_gather", group, phase, count, elements, z.dtype, "dp", "parameters", why=why, **shown)
         return
-    if elements // ranks % 8:
-        raise InputError("zero_quantized_weights = true", where="[plan]", nearest="zero_quantized_weights = false",
-                         rule=f"a rank's part of what is gathered together, {elements // ranks:,} elements, must be a multiple of 8")  # fmt: skip
     yield z.row(stage, "all_gather", group, phase, count, elements, "int8", "dp", "parameters in 8 bits",
                 why=f"{why}; qwZ: quantised in blocks", **shown)  # fmt: skip
     scales = ranks * scale_groups(elements // ranks)
@@ -73,6 +72,16 @@ def _gathered(z: Sizes, stage: Stage, phase: Phase, group: str, count: int, elem
         values=f"{ranks}·{scales // ranks}", source=f"{_PARTITION} CUDAQuantizer.quantize",
         why="each block of about 8,000 elements has a scale of its own",
     )  # fmt: skip
+
+
+def _quantisable(held: list[Tensor], limits: Limits, n: int) -> None:
+    # In the first step, in which the order of modules is learned, each module's parameters are gathered by themselves.
+    sizes = {x.name: x.elements for x in held if x.elements > limits.persistence}
+    for names in modules(held):
+        part = sum(padded(sizes[name], n) // n for name in names if name in sizes)
+        if part % 8 or part == 8:
+            raise InputError("zero_quantized_weights = true", where="[plan]", nearest="zero_quantized_weights = false",
+                             rule=f"a rank's part of {' and '.join(names)}, {part:,} elements, must be a multiple of 8 from 16 on")  # fmt: skip
 
 
 def scale_groups(elements: int) -> int:

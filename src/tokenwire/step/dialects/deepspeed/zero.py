@@ -91,12 +91,15 @@ def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
     total = sum(x.elements for x in held)
     flat = padded(total, z.ranks, ALIGNMENT)
     order = held if stage_1 else arrival_order(z.arch, held)
+    shares = z.config.reduces_to_owners
     for elements, count in Counter(reduced_pieces(z, held, order, flat // z.ranks)).items():
         yield z.row(
-            stage, "all_reduce", "dp_cp", "gradients", count * (1 if stage_1 else z.plan.micro_batches), elements, z.sent, "dp",
-            "gradient bucket", formula="Σ elements of the bucket", values=f"{elements:,} (limit {z.config.reduce_bucket_size:,})",
-            source=f"{_12} allreduce_and_copy_with_multiple_ranks",
-            why="a bucket holds parts of several ranks, so all sum it and each keeps its own part"
+            stage, "reduce" if shares else "all_reduce", "dp_cp", "gradients", count * (1 if stage_1 else z.plan.micro_batches), elements,
+            z.sent, "dp", "gradient bucket", formula="Σ elements of the bucket" + (" that a rank owns" if shares else ""),
+            values=f"{elements:,} (limit {z.config.reduce_bucket_size:,})",
+            source=f"{_12} " + ("allreduce_no_retain" if shares else "allreduce_and_copy_with_multiple_ranks"),
+            why=("each part of a bucket is summed on the rank that owns it" if shares
+                 else "a bucket holds parts of several ranks, so all sum it and each keeps its own part")
             + ("" if stage_1 else "; in every micro-batch, for only the own part is kept"),
         )  # fmt: skip
     yield from _overflow_and_norm(z, stage)
@@ -115,16 +118,37 @@ def _updated(z: Sizes, stage: Stage) -> Operation:
 
 
 def reduced_pieces(z: Sizes, held: list[Tensor], order: list[Tensor], part: int) -> list[int]:
-    """Return the elements of each all_reduce of stages 1 and 2, in order.
+    """Return the elements of each reduction of stages 1 and 2, in order.
 
     A bucket is cut where the parts of ranks (``part`` elements each) meet, and pieces are sent together until they exceed the
-    bucket size: that happens only to a tensor larger than the bucket.
+    bucket size: that happens only to a tensor larger than the bucket. Reductions to the rank that owns a piece are apart for each.
     """
     starts, at = {}, 0
-    for tensor in held:
+    for tensor in _flattened(held, z.ranks) if z.config.round_robin_gradients else held:
         starts[tensor.name] = at
         at += tensor.elements
     limit = z.config.reduce_bucket_size
+    out: list[int] = []
+    for bucket in _filled(order, limit):
+        if not z.config.cuts_buckets:
+            out.append(sum(x.elements for x in bucket))
+            continue
+        sent: dict[int, int] = {}
+        for owner, piece in _pieces(((starts[x.name], x.elements) for x in bucket), part):
+            to = owner if z.config.reduces_to_owners else 0
+            sent[to] = sent.get(to, 0) + piece
+            if sent[to] > limit:
+                out.append(sent.pop(to))
+        out += sent.values()
+    return out
+
+
+def _flattened(held: list[Tensor], ranks: int) -> list[Tensor]:
+    # round_robin_gradients: tensors 0, n, 2n, ... come first (_round_robin_reorder), so that owners alternate in arrival.
+    return [tensor for first in range(min(ranks, len(held))) for tensor in held[first::ranks]]
+
+
+def _filled(order: list[Tensor], limit: int) -> list[list[Tensor]]:
     buckets: list[list[Tensor]] = []
     filled = 0
     for tensor in order:
@@ -133,38 +157,25 @@ def reduced_pieces(z: Sizes, held: list[Tensor], order: list[Tensor], part: int)
             filled = 0
         buckets[-1].append(tensor)
         filled += tensor.elements
-    out: list[int] = []
-    for bucket in buckets:
-        if not z.config.reduce_scatter:
-            out.append(sum(x.elements for x in bucket))
-            continue
-        sent = 0
-        for piece in _pieces(((starts[x.name], x.elements) for x in bucket), part):
-            sent += piece
-            if sent > limit:
-                out.append(sent)
-                sent = 0
-        if sent:
-            out.append(sent)
-    return out
+    return buckets
 
 
-def _pieces(spans: Iterable[tuple[int, int]], part: int) -> Iterator[int]:
-    # Neighbouring pieces of one owner are joined.
-    owner_before, joined = -1, 0
+def _pieces(spans: Iterable[tuple[int, int]], part: int) -> Iterator[tuple[int, int]]:
+    # (owner, elements); neighbouring pieces of one owner are joined.
+    before, joined = -1, 0
     for start, elements in spans:
         at, end = start, start + elements
         while at < end:
             owner = at // part
             size = min(end, (owner + 1) * part) - at
-            if owner != owner_before and joined:
-                yield joined
+            if owner != before and joined:
+                yield before, joined
                 joined = 0
-            owner_before = owner
+            before = owner
             joined += size
             at += size
     if joined:
-        yield joined
+        yield before, joined
 
 
 def _overflow_and_norm(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -185,19 +196,11 @@ def _pipe_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Ope
 
 
 def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    n, m = z.ranks, z.plan.micro_batches
     order = arrival_order(z.arch, z.stage_tensors(stage))
     if z.config.zero_quantized_gradients:
         yield from _quantised(z, stage, order)
     else:
-        buckets = closed_before((x.elements for x in order), z.config.reduce_bucket_size)
-        for elements, count in Counter(sum(padded(size, n) for size in bucket) for bucket in buckets).items():
-            yield z.row(
-                stage, "reduce_scatter", "dp_cp", "gradients", m * count, elements, z.sent, "dp", "gradient bucket",
-                formula="Σ n·ceil(elements/n)", values=f"{elements:,} (limit {z.config.reduce_bucket_size:,})",
-                source=f"{_3} __avg_scatter_grads; runtime/comm/coalesced_collectives.py reduce_scatter_coalesced",
-                why="in every micro-batch each rank keeps its part of every tensor's gradient",
-            )  # fmt: skip
+        yield from _scattered(z, stage, closed_before((x.elements for x in order), z.config.reduce_bucket_size))
     if z.dtype == "fp16":
         yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "uint8", "dp", "overflow", formula="1", values="1",
                     source=f"{_3} has_overflow", why="one rank's overflow makes all skip the step")  # fmt: skip
@@ -205,6 +208,26 @@ def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
         stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp64", "dp", "gradient norm", formula="1", values="1",
         source=f"{_3} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
     )  # fmt: skip
+
+
+def _scattered(z: Sizes, stage: Stage, buckets: list[list[int]]) -> Iterator[Operation]:
+    n, limit = z.ranks, z.config.reduce_bucket_size
+    whole = z.config.contiguous_gradients and not z.config.reduce_scatter
+    summed = Counter(sum(bucket) for bucket in buckets if whole and sum(bucket) <= limit)
+    cut = Counter(sum(padded(size, n) for size in bucket) for bucket in buckets if not (whole and sum(bucket) <= limit))
+    for elements, count in cut.items():
+        yield z.row(
+            stage, "reduce_scatter", "dp_cp", "gradients", z.plan.micro_batches * count, elements, z.sent, "dp", "gradient bucket",
+            formula="Σ n·ceil(elements/n)", values=f"{elements:,} (limit {limit:,})",
+            source=f"{_3} __avg_scatter_grads; runtime/comm/coalesced_collectives.py reduce_scatter_coalesced",
+            why="in every micro-batch each rank keeps its part of every tensor's gradient",
+        )  # fmt: skip
+    for elements, count in summed.items():
+        yield z.row(
+            stage, "all_reduce", "dp_cp", "gradients", z.plan.micro_batches * count, elements, z.sent, "dp", "gradient bucket",
+            formula="Σ elements", values=f"{elements:,} (limit {limit:,})", source=f"{_3} __avg_scatter_contiguous_grads",
+            why="reduce_scatter = false: in every micro-batch all ranks sum the whole bucket, and each keeps its part",
+        )  # fmt: skip
 
 
 def _quantised(z: Sizes, stage: Stage, order: list[Tensor]) -> Iterator[Operation]:
