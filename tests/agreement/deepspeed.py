@@ -68,6 +68,8 @@ def _gradients(random: Random, plan: dict[str, Any]) -> None:
     plan |= _some(random, 0.25, contiguous_gradients=False)
     plan |= _some(random, 0.25, gradient_clipping=1.0)
     plan |= _some(random, 0.3, communication_data_type=random.choice(("fp32", "fp16", "bf16")))
+    if plan["zero_stage"]:
+        plan |= _some(random, 0.15, offload_optimizer="cpu")
     if plan["zero_stage"] in (1, 2):
         plan |= _some(random, 0.3, round_robin_gradients=True)
         plan |= _some(random, 0.3, use_multi_rank_bucket_allreduce=False)
@@ -81,6 +83,7 @@ def _parameters(random: Random, plan: dict[str, Any], model: dict[str, Any], wor
     fitting = [n for n in (2, 4, 8) if world % n == 0]
     if fitting and plan["cp"] == 1 and random.random() < 0.3:
         plan["zero_hpz_partition_size"] = random.choice(fitting)
+    plan |= _some(random, 0.15, offload_param="cpu")
     quantised = _some(random, 0.2, zero_quantized_weights=True) | _some(random, 0.2, zero_quantized_gradients=True)
     if quantised:
         # What is quantised divides into eight equal parts a rank.

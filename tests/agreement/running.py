@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -122,7 +123,7 @@ def run(
 
 def _ended(pipe: Any, child: Any, seconds: float, limit: float | None) -> Outcome:
     if limit is not None:
-        child.kill()
+        os.killpg(child.pid, signal.SIGKILL)  # and what it has forked
         outcome = Outcome("failed", message=f"takes more than {limit:g} s", seconds=seconds)
     else:
         try:

@@ -35,7 +35,8 @@ class ClusterFacts(Section):
     of several equal ways is chosen (``choice``), ``hash`` the switches' hash, ``queue_pairs`` how many flows a connection is.
     What is known of a ``gpu`` by its name need not be said; ``gpu_memory``, ``gpu_capability`` (CUDA's, the major number),
     ``memory_rate``, ``processors`` and ``matmul_efficiency`` (the share of ``peak_flops`` that its best product reaches) are for others,
-    and change it for those.
+    and change it for those. ``host_rate`` is of the link between a GPU and its host, ``nvme_rate`` of a node's drives, both in one
+    direction; ``cpu_adam_rate`` counts the parameters a second that a node's processors update.
     """
 
     title: str = ""
@@ -49,6 +50,9 @@ class ClusterFacts(Section):
     gpu_capability: int | None = Field(default=None, ge=0, le=99)
     memory_rate: Rate | None = None
     processors: Positive | None = None
+    host_rate: Rate | None = None
+    nvme_rate: Rate | None = None
+    cpu_adam_rate: float | None = Field(default=None, gt=0)
     matmul_efficiency: float | None = Field(default=None, gt=0, le=1)
     gpus_per_node: Positive = 8
     domain: Literal["nvlink", "pcie", "none"] = "nvlink"

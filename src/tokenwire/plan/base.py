@@ -7,7 +7,7 @@ the framework's own name and default. ``dp`` is not an option: it follows from t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tokenwire.config import Positive, Section
 from tokenwire.plan.pipelining import PipelineSchedule
@@ -26,6 +26,26 @@ class Sharding:
     gradients: int = 1
     optimizer: int = 1
     gradient_bytes: float = 4
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What of a rank's model state stands on the host between uses: shares from 0 to 1; ``nvme`` says which goes on to a drive.
+
+    ``adam`` is the implementation of the optimizer that runs on the host.
+    """
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    weights_on_nvme: bool = False
+    optimizer_on_nvme: bool = False
+    adam: Literal["deepspeed", "torch"] = "torch"
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything stands on the host."""
+        return max(self.weights, self.gradients, self.optimizer) > 0
 
 
 class PlanConfig(Section):
@@ -82,3 +102,7 @@ class PlanConfig(Section):
     def autocast(self, plan: Plan) -> bool:
         """Return whether products take fp32 weights through torch's autocast, which casts them for each forward."""
         return False
+
+    def offload(self) -> Offload:
+        """Return what stands on the host; default: nothing."""
+        return Offload()

@@ -2,7 +2,8 @@
 
 Names and defaults: DeepSpeed 0.19, deepspeed/runtime/zero/config.py (DeepSpeedZeroConfig; ``stage`` is ``zero_stage`` here) and
 deepspeed/runtime/config.py. ``sequence_parallel_size`` (Ulysses) is ``cp``, ``pipeline_stages`` is ``pp``. Tensor parallelism is
-brought by the model (Megatron-DeepSpeed) and is not said here.
+brought by the model (Megatron-DeepSpeed) and is not said here. ``offload_optimizer`` and ``offload_param`` are the ``device`` of those
+sections, ``offload_optimizer_ratio`` the ``ratio`` of the first (deepspeed/runtime/zero/offload_config.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import Sharding
+from tokenwire.plan.base import Offload, Sharding
 from tokenwire.plan.compiled import CompileOptions, broken_loss
 from tokenwire.units import ITEM_BYTES
 
@@ -61,6 +62,9 @@ class DeepspeedPlan(CompileOptions):
     zero_hpz_partition_size: Positive = 1
     zero_quantized_weights: bool = False
     zero_quantized_gradients: bool = False
+    offload_optimizer: Literal["none", "cpu", "nvme"] = "none"
+    offload_optimizer_ratio: float = Field(default=1.0, ge=0, le=1)
+    offload_param: Literal["none", "cpu", "nvme"] = "none"
     activation_checkpointing: bool = False
 
     @model_validator(mode="before")
@@ -115,12 +119,27 @@ class DeepspeedPlan(CompileOptions):
             out["communication_data_type"] = self.communication_data_type
         if self.cp > 1:
             out["sequence_parallel_size"] = self.cp
+        zero = out["zero_optimization"]
+        if self.offload_optimizer != "none":
+            zero["offload_optimizer"] = {"device": self.offload_optimizer, "ratio": self.offload_optimizer_ratio}
+        if self.offload_param != "none":
+            zero["offload_param"] = {"device": self.offload_param}
         return out
 
     @property
     def gathers_weights(self) -> bool:
         """Return whether parameters are sharded, which ZeRO does from stage 3 on."""
         return self.zero_stage == 3
+
+    def offload(self) -> Offload:
+        """Return what stands on the host: the optimizer with the gradients it reads, and parameters (ZeRO-3).
+
+        Stage 1 keeps gradients until they are reduced at the end of a step; from stage 2 on they leave as they are reduced.
+        """
+        share = self.offload_optimizer_ratio if self.offload_optimizer != "none" else 0.0
+        return Offload(weights=float(self.offload_param != "none"), gradients=share if self.zero_stage >= 2 else 0.0, optimizer=share,
+                       weights_on_nvme=self.offload_param == "nvme", optimizer_on_nvme=self.offload_optimizer == "nvme",
+                       adam="deepspeed")  # fmt: skip
 
     def sharding(self, plan: Plan, *, expert: bool) -> Sharding:
         """Return ZeRO's cuts: optimizer state from stage 1, gradients from 2, parameters from 3."""
@@ -204,6 +223,7 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     n = dp * c.cp
     if n % c.zero_hpz_partition_size or choice.gpus % c.zero_hpz_partition_size:
         yield Broken("plan", "zero_hpz_partition_size", f"must divide the {n:,} ranks that ZeRO cuts over")
+    yield from _broken_offload(c)
     if c.zero_quantized_gradients and not c.reduce_scatter:
         yield Broken("plan", "reduce_scatter", "zero_quantized_gradients needs it (deepspeed/runtime/zero/stage3.py)")
     if c.zero_stage < 3:
@@ -215,3 +235,17 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     yield from broken_loss(c, t)
     if uses_muon(t):
         yield Broken("training", "optimizer", "how ZeRO shares out Muon's matrices is not predicted here")
+
+
+def _broken_offload(c: DeepspeedPlan) -> Iterator[Broken]:
+    from tokenwire.plan.rules import Broken
+
+    # deepspeed/runtime/zero/offload_config.py and engine.py, _configure_zero_optimizer.
+    if c.offload_optimizer != "none" and c.zero_stage == 0:
+        yield Broken("plan", "offload_optimizer", "needs zero_stage = 1, 2 or 3")
+    if c.offload_optimizer == "nvme" and c.zero_stage < 3:
+        yield Broken("plan", "offload_optimizer", "nvme belongs to zero_stage = 3")
+    if c.offload_optimizer_ratio < 1 and c.zero_stage < 3:
+        yield Broken("plan", "offload_optimizer_ratio", "belongs to zero_stage = 3")
+    if c.offload_param != "none" and c.zero_stage < 3:
+        yield Broken("plan", "offload_param", "belongs to zero_stage = 3")

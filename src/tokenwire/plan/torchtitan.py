@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from tokenwire.config import Positive
-from tokenwire.plan.base import Sharding
+from tokenwire.plan.base import Offload, Sharding
 from tokenwire.plan.compiled import CompileOptions
 from tokenwire.plan.pipelining import PipelineSchedule, ScheduleName
 
@@ -66,7 +66,7 @@ def rounds(ranks: int, micro_batches: int) -> int:
 class TorchtitanPlan(CompileOptions):
     """Options of torchtitan and FSDP2 that change what is sent.
 
-    ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
+    ``enable_cpu_offload`` is FSDP2's CPUOffloadPolicy. ``fsdp_wrap`` says what one all_gather holds: ``torchtitan`` gives embedding, each block, and final norm with head a
     group of their own; ``blocks`` is FSDP2 in its plain form, ``fully_shard`` on each block and on the root, which then
     holds embedding, final norm and head. ``set_requires_gradient_sync`` false is FSDP2's way of accumulating gradients:
     no reduction but in the last micro-batch (torchtitan leaves it true without a pipeline). The other ``set_...`` options are FSDP2's
@@ -105,6 +105,7 @@ class TorchtitanPlan(CompileOptions):
     mixed_precision_param: Literal["bfloat16", "float16", "float32"] | None = None
     mixed_precision_reduce: Literal["float32", "bfloat16", "float16"] = "float32"
     max_norm: float = Field(default=1.0, ge=0)
+    enable_cpu_offload: bool = False
 
     # Tensor parallelism
     disable_loss_parallel: bool = False
@@ -218,6 +219,10 @@ class TorchtitanPlan(CompileOptions):
     def autocast(self, plan: Plan) -> bool:
         """Return whether nothing is sharded, so that autocast stands for FSDP's casts (torchtitan/distributed/utils.py, maybe_enable_amp)."""
         return plan.group_size("fsdp") * plan.tp * plan.pp == 1 and plan.training.precision != "fp32"
+
+    def offload(self) -> Offload:
+        """Return what stands on the host: with CPUOffloadPolicy all of a rank's shards; the optimizer is torch's, on the CPU."""
+        return Offload(weights=1.0, gradients=1.0, optimizer=1.0) if self.enable_cpu_offload else Offload()
 
     def resolve(self, training: TrainingConfig, arch: Architecture, gpus: int) -> Plan:
         """Return the checked plan; see ``torchtitan_layout`` for what is checked."""

@@ -131,6 +131,8 @@ def _world(choice: Choice, c: TorchtitanPlan) -> Iterator[Broken]:
                      "tp, pp and cp leave", (("plan", "data_parallel_replicate_degree"), ("cluster", "gpus")))  # fmt: skip
     elif replicate > 1 and c.shard_degree(choice.gpus) == 1 and c.cp == 1 and model > 1:
         yield Broken("plan", "data_parallel_replicate_degree", "replicas without sharding (DDP) go with no other parallelism")
+    if c.enable_cpu_offload and c.shard_degree(choice.gpus) * c.cp == 1:
+        yield Broken("plan", "enable_cpu_offload", "belongs to FSDP, and no rank shares parameters with another here")
 
 
 def _switches(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:

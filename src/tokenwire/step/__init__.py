@@ -7,9 +7,12 @@ offers ``operations(arch, plan) -> Iterable[Operation]``; ``schedules/`` the ord
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tokenwire.step.operation import COLUMNS, Operation
+from tokenwire.step.transfer import Transfer
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from tokenwire.model.architecture import Architecture
     from tokenwire.plan import Plan
 
-__all__ = ["COLUMNS", "Operation", "calls_of", "operations"]
+__all__ = ["COLUMNS", "Operation", "Transfer", "calls_of", "operations", "transfers_of"]
 
 
 def calls_of(arch: Architecture, plan: Plan) -> tuple[Operation, ...]:
@@ -29,6 +32,16 @@ def calls_of(arch: Architecture, plan: Plan) -> tuple[Operation, ...]:
     from tokenwire.step.operation import spoken
 
     return spoken(dialect(plan.config.dialect)(arch, plan))
+
+
+def transfers_of(arch: Architecture, plan: Plan, calls: Iterable[Operation]) -> tuple[Transfer, ...]:
+    """Return what ranks copy between GPU and host in one optimizer step; ``calls`` is the step table. Empty without offload."""
+    from tokenwire.step.dialects import OFFLOADING
+
+    if not plan.config.offload().any or plan.config.dialect not in OFFLOADING:
+        return ()
+    found: Iterable[Transfer] = import_module(f"tokenwire.step.dialects.{plan.config.dialect}.offload").transfers(arch, plan, calls)
+    return tuple(one for one in found if one.bytes)
 
 
 def operations(arch: Architecture, plan: Plan) -> pl.DataFrame:

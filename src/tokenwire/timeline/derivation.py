@@ -18,6 +18,9 @@ _KNOWN = {"measured": "measured at its shape", "near": "read off near shapes tha
           "generic": "by the generic curve, for want of a measurement", "memory": "bound by memory"}  # fmt: skip
 
 
+_WAYS = {"to_host": "GPU to host", "to_gpu": "host to GPU", "to_nvme": "host to drive", "from_nvme": "drive to host"}
+
+
 def notes(
     out: StepTime, gpu: Accelerator, facts: ClusterFacts, blocking: bool, shared: Mapping[tuple[str, str, str], float] | None
 ) -> Iterable[str]:
@@ -61,6 +64,13 @@ def figures(out: StepTime, plan: Plan, gpu: Accelerator, need: Figure) -> Iterab
         " + ".join(format_seconds(t) for t in (out.pipeline_seconds, out.gradients_seconds, out.optimizer_seconds))
         + (f" + {format_seconds(out.jitter.mean - out.jitter.without)}" if out.jitter else ""), "tokenwire.timeline.step_time",
     )  # fmt: skip
+    yield from (Figure(f"{_WAYS[x.direction]}, {x.phase}: {x.what}", x.bytes, "B", x.formula, x.values, x.source, f"stage {x.stage}, per GPU and step")
+                for x in out.transfers if x.stage == busy.stage)  # fmt: skip
+    if out.transfers:
+        host = next(one.host for one in out.loads if one.stage.index == busy.stage)
+        yield Figure("exposed copies over the host link", host.exposed, "s", "max(0, bytes/rate - computing) by phase", "", "tokenwire.timeline.host")
+        yield Figure("optimizer on the host", host.optimizer, "s", "P on the host/n·GPUs per node/rate + copies", "",
+                     "tokenwire.timeline.host (Ren et al. 2021, ZeRO-Offload, table 4)")  # fmt: skip
     yield Figure(
         "exposed communication", busy.communication, "s", "Σ classes",
         " + ".join(f"{who} {format_seconds(seconds)}" for who, seconds in sorted(busy.exposed.items(), key=lambda x: -x[1])[:4]),

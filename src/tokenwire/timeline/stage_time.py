@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tokenwire.fabric import ClusterFacts
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan, Stage
 from tokenwire.step.operation import Operation
+from tokenwire.step.transfer import Transfer
 from tokenwire.timeline.accelerator import Accelerator
 from tokenwire.timeline.communication import DATA, Calls, Said, said
-from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, optimizer_seconds, wide_layers
+from tokenwire.timeline.compute import AttentionKind, Work, chunk_work, held, optimizer_seconds, wide_layers
+from tokenwire.timeline.host import HostSeconds, host_seconds
 from tokenwire.timeline.muon import muon_seconds
 from tokenwire.timeline.overlap import Flags, exposed, unpaired, waits
 
@@ -67,6 +70,7 @@ class Load:
     tail: Tail
     optimizer: float
     slower: float
+    host: HostSeconds = field(default_factory=HostSeconds)
 
     def durations(self, split: bool) -> dict[tuple[str, int], float]:
         """Return the seconds of each kind of action by virtual stage; ``split``: backward for inputs and weights too."""
@@ -151,6 +155,22 @@ def _tail(spoken: Said, flag: Flags, first: float, last: float) -> Tail:
     return Tail(**found)
 
 
+def beside_host(arch: Architecture, one: Load, transfers: Iterable[Transfer], plan: Plan, facts: ClusterFacts) -> Load:
+    """Return the load with what the host adds: copies (``transfers`` of all stages), and the share of the optimizer that runs there."""
+    off, m = plan.config.offload(), plan.micro_batches
+    if not off.any:
+        return one
+    mine = held(arch, plan, one.stage)
+    here = [x for x in transfers if x.stage == one.stage.index]
+    updated = off.optimizer * sum(
+        count / plan.config.sharding(plan, expert=expert).optimizer for count, expert in ((mine.dense, False), (mine.experts, True))
+    )
+    computing = {"forward": m * one.slower * sum(work.forward for work in one.works),
+                 "backward": m * one.slower * sum(work.backward for work in one.works)}  # fmt: skip
+    host = host_seconds(here, plan, facts, computing, updated)
+    return replace(one, host=host, optimizer=one.optimizer * (1 - off.optimizer) + host.optimizer)
+
+
 def stage_time(one: Load, micro_batches: int, step: float) -> StageTime:
     """Return the seconds of a stage in a step of ``step`` seconds: what is left over is its bubble."""
     m = micro_batches
@@ -160,6 +180,8 @@ def stage_time(one: Load, micro_batches: int, step: float) -> StageTime:
         for phase in wait.values():
             for who, seconds in phase.items():
                 waited[who] += m * seconds
+    if one.host.exposed:
+        waited["host link"] += one.host.exposed
     for who, seconds in (("gradients", one.tail.gradients), ("weights", one.tail.weights), ("small", one.tail.small)):
         if seconds:
             waited[who] += seconds

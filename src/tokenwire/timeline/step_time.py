@@ -20,7 +20,9 @@ from tokenwire.model import flops_per_token
 from tokenwire.model.architecture import Architecture
 from tokenwire.plan import Plan
 from tokenwire.plan.described import unpredicted
+from tokenwire.step import transfers_of
 from tokenwire.step.operation import Operation
+from tokenwire.step.transfer import Transfer
 from tokenwire.timeline.accelerator import Accelerator, accelerator_of
 from tokenwire.timeline.calibration import calibrated, named, precision_of, usual
 from tokenwire.timeline.communication import Calls
@@ -30,7 +32,7 @@ from tokenwire.timeline.exchange import once
 from tokenwire.timeline.jitter import Jitter, jitter
 from tokenwire.timeline.overlap import blocking, flags
 from tokenwire.timeline.simulation import Run, pipeline
-from tokenwire.timeline.stage_time import SPLIT, Load, StageTime, loads_of, stage_time
+from tokenwire.timeline.stage_time import SPLIT, Load, StageTime, beside_host, loads_of, stage_time
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,7 +46,7 @@ class StepTime:
     """A step: seconds, its stages, its pipeline as it ran (``run``), and figures with derivations.
 
     ``pipeline_seconds`` is until the last rank has done its last backward, ``gradients_seconds`` what gradients add to it,
-    ``optimizer_seconds`` the optimizer with all that comes after it.
+    ``optimizer_seconds`` the optimizer with all that comes after it. ``transfers`` are the copies between GPU and host that offload brings.
     """
 
     step_seconds: float
@@ -63,6 +65,7 @@ class StepTime:
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     jitter: Jitter | None = None
+    transfers: tuple[Transfer, ...] = ()
 
     @property
     def busiest(self) -> StageTime:
@@ -112,12 +115,14 @@ def step_time(
     gpu = gpu or _gpu(arch, plan, facts, setting)
     flag, name, m = flags(plan.config), plan.schedule.name, plan.micro_batches
     calls = Calls(plan, facts, gpu, shared, lambda place: once(arch, plan, place))
-    loads = loads_of(arch, rows, calls, flag, attention, _slower(plan, slow or {}))
+    rows = tuple(rows)
+    transfers = transfers_of(arch, plan, rows)
+    loads = tuple(beside_host(arch, one, transfers, plan, facts) for one in loads_of(arch, rows, calls, flag, attention, _slower(plan, slow or {})))
     durations = [one.durations(name in SPLIT) for one in loads]
     send = max((one.said.send for one in loads), default=0.0)
     holds = blocking(plan.config, name)
     run = pipeline(name, plan.pp, m, plan.vpp if plan.pp > 1 else 1, durations, send, plan.schedule.group, blocking=holds, whole=whole)
-    pipe_end = max(end + one.tail.gradients for one, end in zip(loads, run.ends, strict=True))
+    pipe_end = max(end + one.tail.gradients + one.host.exposed for one, end in zip(loads, run.ends, strict=True))
     last = max(one.optimizer + one.tail.weights + one.tail.small for one in loads)
     shaken = None
     if jitter_share:
@@ -130,7 +135,7 @@ def step_time(
     rate = need.value * tokens / (step * plan.world)
     out = StepTime(
         step, run.makespan, pipe_end - run.makespan, last, tuple(stage_time(one, m, step) for one in loads), loads, run, name, m, send,
-        rate / gpu.peak("bf16"), rate / 1e12, tokens / step, jitter=shaken,
+        rate / gpu.peak("bf16"), rate / 1e12, tokens / step, jitter=shaken, transfers=transfers,
     )  # fmt: skip
     return replace(out, figures=tuple(figures(out, plan, gpu, need)), notes=(*notes(out, gpu, facts, holds, shared), *unpredicted(arch)))
 

@@ -49,7 +49,7 @@ def calls(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         raise InputError(f"dialect = {config.dialect}", where="[plan]", rule="this dry run is of deepspeed")
     if find_spec("deepspeed") is None:
         raise MissingExtra("a dry run of DeepSpeed (pip install deepspeed)", "measure")
-    _possible(arch)
+    _possible(arch, config)
     # Importing torch and DeepSpeed takes seconds: a process that has them is forked.
     seen = _forked(arch, plan, rank) if "deepspeed" in sys.modules else _fresh(arch, plan, rank)
     # The pipeline sends on the group of all ranks, to ranks of its own pipe.
@@ -102,11 +102,13 @@ def _answer(pipe: Connection, arch: Architecture, plan: Plan, rank: int) -> None
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _possible(arch: Architecture) -> None:
+def _possible(arch: Architecture, config: DeepspeedPlan) -> None:
     from tokenwire.measure.dryrun.torch_model import require_plain
     from tokenwire.model.parameters import parameters
 
     require_plain(arch)
+    if config.offload().weights_on_nvme or config.offload().optimizer_on_nvme:
+        raise InputError("offload to nvme", where="[plan]", rule="is not dry-run, for want of a drive", nearest="cpu, which sends the same")
     total = parameters(arch).total
     if total > LARGEST:
         raise InputError(f"model {arch.name} of {total:,} parameters", rule=f"a dry run of DeepSpeed holds it whole, at most {LARGEST:,}")

@@ -53,11 +53,16 @@ class FinalNorm(nn.Module):
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """Return DeepSpeed's own configuration of a plan, without a scale of the loss: an overflow would skip the step that is kept."""
+    """Return DeepSpeed's own configuration of a plan, without a scale of the loss: an overflow would skip the step that is kept.
+
+    An optimizer on the host is torch's here: DeepSpeed's own is compiled, and sends nothing either.
+    """
     assert isinstance(plan.config, DeepspeedPlan)
     out = plan.config.as_json(plan.training, plan.micro_batches)
     if "fp16" in out:
         out["fp16"] = {**out["fp16"], "loss_scale": 1.0}
+    if plan.config.offload().any:
+        out["zero_force_ds_cpu_optimizer"] = False
     return out
 
 

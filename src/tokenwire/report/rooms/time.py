@@ -80,6 +80,7 @@ def facts(step: StepTime, journey: Journey) -> dict[str, Any]:
              "efficiency_known_seconds": s.known, "communication_seconds": s.said}
             for s in step.stages
         ],
+        "transfers": [transfer._asdict() for transfer in step.transfers],
         "critical_path": path_facts(step), "jitter": _jitter(step), "figures": [figure.as_dict() for figure in step.figures],
         "notes": list(step.notes),
     }  # fmt: skip

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Dialect = Callable[["Architecture", "Plan"], Iterable[Operation]]
 
+OFFLOADING = ("deepspeed", "torchtitan")
+"""Dialects that say what moves between GPU and host: ``offload.transfers(arch, plan, calls)``."""
 BUILT_IN = ("megatron", "torchtitan", "deepspeed", "ddp")
 
 

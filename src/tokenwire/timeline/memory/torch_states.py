@@ -43,9 +43,13 @@ def torch_states(frame: Frame, name: str, elements: int, matrices: int) -> Itera
         yield from _muon(frame, name, elements, matrices, weight)
     else:
         sizes.append(("optimizer", state, cut.optimizer, ALWAYS))
+    off = plan.config.offload()
+    offloaded: dict[str, float] = {"weights": off.weights, "gradients": off.gradients, "optimizer": off.optimizer}
     for kind, each, n, moments in sizes:
-        formula = f"{each}·P/N" if n > 1 else f"{each}·P"
-        yield frame.part(kind, f"{kind}, {name}", formula, each * P / n, more={"P": P, "N": n}, moments=moments, source=source)
+        share = 1 - offloaded[kind]
+        what = f"{kind}, {name}" + (" on the GPU" if share < 1 else "")
+        formula = (f"{each}·P/N" if n > 1 else f"{each}·P") + (f"·{share:g}" if share < 1 else "")
+        yield frame.part(kind, what, formula, each * P / n * share, more={"P": P, "N": n}, moments=moments, source=source)
     if frame.dialect == "ddp" and training.optimizer != "dist_muon":
         P -= matrices if uses_muon(training) else 0
         if not frame.option("gradient_as_bucket_view") and plan.dp > 1:

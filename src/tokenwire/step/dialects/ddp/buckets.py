@@ -42,24 +42,30 @@ def arrival_order(arch: Architecture, held: Iterable[Tensor]) -> list[Tensor]:
     first = [x for x in held if x.layer is None and x.part not in ("final_norm", "head")]
     out = _backwards(last)
     for index in range(len(arch.layers) + arch.mtp_layers, -1, -1):
-        out += _backwards(_as_run([x for x in held if x.layer == index]))
+        out += _backwards([x for x in held if x.layer == index])
     return out + _backwards(first)
 
 
-def _as_run(layer: list[Tensor]) -> list[Tensor]:
-    # Norms of queries and keys are registered after the attention's output product, and run before it.
-    norms = [x for x in layer if x.name.endswith((".attention.q_norm.weight", ".attention.k_norm.weight"))]
-    output = [x for x in layer if ".attention.output." in x.name]
-    if not norms or not output or layer.index(output[0]) > layer.index(norms[0]):
-        return layer
-    rest = [x for x in layer if x not in output]
-    after = rest.index(norms[-1]) + 1
-    return [*rest[:after], *output, *rest[after:]]
+def running_order(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return parameters in the order in which the forward uses them: norms of queries and keys come before the output projection.
+
+    >>> held = [Tensor(f"layers.0.attention.{name}.weight", "mixer", (2,)) for name in ("v", "output", "q_norm", "k_norm")]
+    >>> [x.name.split(".")[3] for x in running_order(held)]
+    ['v', 'q_norm', 'k_norm', 'output']
+    """
+    out: list[Tensor] = []
+    for tensor in tensors:
+        at = len(out)
+        if ".q_norm." in tensor.name or ".k_norm." in tensor.name:
+            output = f"{tensor.name.rsplit('.', 2)[0]}.output."
+            at = next((i for i, x in enumerate(out) if x.name.startswith(output)), at)
+        out.insert(at, tensor)
+    return out
 
 
 def _backwards(tensors: list[Tensor]) -> list[Tensor]:
     modules: dict[str, list[Tensor]] = {}
-    for tensor in tensors:
+    for tensor in running_order(tensors):
         modules.setdefault(re.sub(r"\.(weight|bias)$", "", tensor.name), []).append(tensor)
     out: list[Tensor] = []
     for name, own in reversed(modules.items()):

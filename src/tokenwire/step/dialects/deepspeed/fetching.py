@@ -18,6 +18,7 @@ from itertools import accumulate
 from typing import Literal
 
 from tokenwire.model.architecture import Tensor
+from tokenwire.step.dialects.ddp.buckets import running_order
 
 Gather = tuple[Literal["forward", "backward"], tuple[str, ...]]
 """The pass in which a gather is asked for, and the names of its parameters."""
@@ -44,7 +45,7 @@ def modules(held: list[Tensor], *, tied: bool = False) -> list[tuple[str, ...]]:
     [(), ('a.weight', 'a.bias'), ('b.weight',), (), ('b.weight',), ('a.weight', 'a.bias')]
     """
     root = _Module()
-    for tensor in held:
+    for tensor in running_order(held):
         parts = re.sub(r"\.(weight|bias)$", "", tensor.name).split(".")
         at = root
         # The list of layers is not run itself, its members are.

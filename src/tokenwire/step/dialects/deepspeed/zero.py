@@ -197,7 +197,8 @@ def _pipe_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Ope
 
 def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
     order = arrival_order(z.arch, z.stage_tensors(stage))
-    if z.config.zero_quantized_gradients:
+    # On one node nothing is quantised (stage3.py, __avg_scatter_grads).
+    if z.config.zero_quantized_gradients and z.plan.world // GPUS_A_NODE > 1:
         yield from _quantised(z, stage, order)
     else:
         yield from _scattered(z, stage, closed_before((x.elements for x in order), z.config.reduce_bucket_size))
@@ -256,4 +257,4 @@ def _quantised(z: Sizes, stage: Stage, order: list[Tensor]) -> Iterator[Operatio
     for elements, count in fallback.items():
         yield z.row(stage, "reduce_scatter", "dp_cp", "gradients", m * count, elements, z.sent, "dp", "gradients not quantised",
                     formula="n·ceil(elements/n)", values=f"{elements:,}", source=source,
-                    why="vectors, tensors that 2·world does not divide, and a single node go without quantisation")  # fmt: skip
+                    why="vectors and tensors that 2·world does not divide go without quantisation")  # fmt: skip
