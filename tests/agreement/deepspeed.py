@@ -9,6 +9,7 @@ NEEDS = (
     "tokenwire.measure.dryrun.torch_model", "tokenwire.measure.dryrun.deepspeed_process", "tokenwire.measure.dryrun.deepspeed_pipeline",
     "tokenwire.measure.dryrun.torchtitan", "torch", "deepspeed", "deepspeed.pipe", "deepspeed.runtime.zero.stage3",
     "deepspeed.runtime.zero.stage_1_and_2", "deepspeed.runtime.zero.muon.muon_optimizer", "deepspeed.runtime.bf16_optimizer",
+    "deepspeed.sequence.layer", "deepspeed.runtime.sequence_parallel.parallel_state_sp",
 )  # fmt: skip
 """What a run imports, so that it is imported once (DeepSpeed's Muon, which every run imports, compiles for seconds)."""
 

@@ -243,3 +243,18 @@ def test_nineteen_replicas_agree_once_a_step(folder: Path) -> None:
         gradients = [x for x in ops if x["phase"] == "gradients"]
         found = {op: sum(x["count"] * x["bytes"] for x in gradients if x["op"] == op) for op in ("reduce_scatter", "all_reduce")}
         assert found == {"reduce_scatter": scattered * 8 * shard, "all_reduce": summed * shard}
+
+
+def test_twenty_offload(folder: Path) -> None:
+    P, largest = 6_738_415_616, 32_000 * 4096
+    both, one, none = (
+        _json(folder, "memory", "offload.toml", "--set", f"plan.offload_param={param}", "--set", f"plan.offload_optimizer={optimizer}")
+        for param, optimizer in (("cpu", "cpu"), ("none", "cpu"), ("none", "none"))
+    )
+    peak = [facts["peak_memory_bytes_by_stage"][0] for facts in (both, one, none)]
+    # As the estimator: 0.49 GB of the largest layer, 2·P/4 more with parameters on the GPU (3.63 GB), and the optimizer's states.
+    assert (4 * largest / 2**30, (4 * largest + 2 * P / 4) / 2**30) == (pytest.approx(0.49, abs=0.005), pytest.approx(3.63, abs=0.005))
+    assert peak[1] - peak[0] == pytest.approx(2 * P / 4, abs=4)
+    assert peak[2] - peak[1] == pytest.approx((2 + 12) * P / 4, abs=4)
+    moved = _json(folder, "time", "offload.toml")["transfers"]
+    assert sum(x["bytes"] for x in moved if x["direction"] == "to_host") == (2 + 4) * P / 4

@@ -42,6 +42,15 @@ CASES: list[tuple[Architecture, int, dict[str, Any], int]] = [
     (V1024, 8, {"zero_stage": 3, "zero_quantized_weights": True, "zero_hpz_partition_size": 4, "stage3_max_reuse_distance": 0,
                 "stage3_prefetch_bucket_size": 0, **NONE_STAY}, 3),
     (V1024, 16, {"zero_stage": 3, "zero_quantized_gradients": True}, 9),
+    (V1024, 8, {"zero_stage": 3, "zero_quantized_gradients": True, "reduce_bucket_size": 40_000}, 3),
+    # Offload, and other ways to fill and to sum buckets
+    (L2, 8, {"zero_stage": 2, "offload_optimizer": "cpu"}, 3),
+    (L2, 8, {"zero_stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"}, 3),
+    (ODD, 8, {"zero_stage": 2, "use_multi_rank_bucket_allreduce": False, "reduce_bucket_size": 40_000}, 3),
+    (ODD, 8, {"zero_stage": 2, "round_robin_gradients": True, "reduce_bucket_size": 40_000}, 3),
+    (ODD, 8, {"zero_stage": 2, "contiguous_gradients": False, "reduce_bucket_size": 40_000}, 3),
+    (ODD, 8, {"zero_stage": 3, "reduce_scatter": False, "reduce_bucket_size": 40_000}, 3),
+    (llama(2, width=160, qk_norm=True), 8, {"zero_stage": 3, "reduce_bucket_size": 300, **NONE_STAY}, 3),
     # The pipeline
     (L4, 4, {"pp": 2}, 0),
     (L4, 8, {"pp": 4, "zero_stage": 1}, 2),

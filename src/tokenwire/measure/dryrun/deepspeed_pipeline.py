@@ -18,6 +18,7 @@ from torch import nn
 from tokenwire.measure.dryrun.record import Recorder
 from tokenwire.measure.dryrun.torch_model import Block, make_norm
 from tokenwire.model.architecture import Architecture, Norm
+from tokenwire.model.parameters import parameters as count
 from tokenwire.plan import Plan
 from tokenwire.plan.deepspeed import DeepspeedPlan
 
@@ -52,8 +53,8 @@ class FinalNorm(nn.Module):
         return out
 
 
-def configuration(plan: Plan) -> dict[str, Any]:
-    """Return DeepSpeed's own configuration of a plan, without a scale of the loss: an overflow would skip the step that is kept.
+def configuration(plan: Plan, parameters: int) -> dict[str, Any]:
+    """Return DeepSpeed's own configuration of a plan for a model of so many parameters, without a scale of the loss: an overflow would skip the step that is kept.
 
     An optimizer on the host is torch's here: DeepSpeed's own is compiled, and sends nothing either.
     """
@@ -61,6 +62,9 @@ def configuration(plan: Plan) -> dict[str, Any]:
     out = plan.config.as_json(plan.training, plan.micro_batches)
     if "fp16" in out:
         out["fp16"] = {**out["fp16"], "loss_scale": 1.0}
+    # The buffer of a bucket is allocated whole: 500 million elements where a small model fills a few thousand.
+    zero = out["zero_optimization"]
+    zero["reduce_bucket_size"] = min(zero["reduce_bucket_size"], parameters)
     if plan.config.offload().any:
         out["zero_force_ds_cpu_optimizer"] = False
     return out
@@ -77,13 +81,14 @@ def trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder) 
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
     deepspeed.init_distributed(dist_init_required=False)
+    total = count(arch).total
     with recorder.recording(), recorder.phase.during("setup"):
         model = import_module("deepspeed.pipe").PipelineModule(
             layers=list(_layers(arch)), num_stages=plan.pp, loss_fn=loss_of, partition_method="type:block", activation_checkpoint_interval=0,
         )  # fmt: skip
         engine, *_ = deepspeed.initialize(
             model=model, model_parameters=[p for p in model.parameters() if p.requires_grad],
-            config=configuration(plan), dist_init_required=False,
+            config=configuration(plan, total), dist_init_required=False,
         )  # fmt: skip
 
     def step() -> None:

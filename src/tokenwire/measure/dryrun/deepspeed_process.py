@@ -64,6 +64,7 @@ def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder)
 
     from tokenwire.measure.dryrun.deepspeed_pipeline import configuration
     from tokenwire.measure.dryrun.torch_model import Decoder
+    from tokenwire.model.parameters import parameters
 
     model = Decoder(arch)
     given: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def _trained(deepspeed: Any, arch: Architecture, plan: Plan, recorder: Recorder)
         given["mpu"] = groups
     with recorder.recording(), recorder.phase.during("setup"):
         engine, *_ = deepspeed.initialize(
-            model=model, model_parameters=model.parameters(), config=configuration(plan),
+            model=model, model_parameters=model.parameters(), config=configuration(plan, parameters(arch).total),
             dist_init_required=False, **given,
         )  # fmt: skip
     if plan.cp > 1:

@@ -44,7 +44,8 @@ class Sizes:
             if here:
                 out.append(tensor)
         if self.arch.tied_embeddings and stage.has_head and not stage.has_embedding:
-            out.append(Tensor("head.weight", "head", (self.arch.vocabulary_size, self.arch.hidden_size)))
+            # PipelineModule registers what stages share before its layers (runtime/pipe/module.py, tied_modules).
+            out.insert(0, Tensor("head.weight", "head", (self.arch.vocabulary_size, self.arch.hidden_size)))
         return out
 
     def row(

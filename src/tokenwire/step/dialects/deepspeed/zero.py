@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from tokenwire.errors import InputError
 from tokenwire.model.architecture import Tensor
@@ -196,7 +197,7 @@ def _pipe_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Ope
 
 
 def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
-    order = arrival_order(z.arch, z.stage_tensors(stage))
+    order = _weights_first(arrival_order(z.arch, z.stage_tensors(stage)))
     # On one node nothing is quantised (stage3.py, __avg_scatter_grads).
     if z.config.zero_quantized_gradients and z.plan.world // GPUS_A_NODE > 1:
         yield from _quantised(z, stage, order)
@@ -205,10 +206,20 @@ def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
     if z.dtype == "fp16":
         yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "uint8", "dp", "overflow", formula="1", values="1",
                     source=f"{_3} has_overflow", why="one rank's overflow makes all skip the step")  # fmt: skip
+    on_host = z.config.offload_optimizer != "none"
     yield z.row(
-        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp64", "dp", "gradient norm", formula="1", values="1",
-        source=f"{_3} get_grad_norm_direct", why="each rank has the norm of its part of the gradients",
+        stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp32" if on_host else "fp64", "dp", "gradient norm", formula="1", values="1",
+        source=f"{_3} " + ("complete_grad_norm_calculation_for_cpu_offload" if on_host else "get_grad_norm_direct"), why="each rank has the norm of its part of the gradients",
     )  # fmt: skip
+
+
+def _weights_first(order: list[Tensor]) -> list[Tensor]:
+    # ZeRO-3 has a product of its own, whose weight's gradient comes before its bias's (runtime/zero/linear.py).
+    out = list(order)
+    for i, (bias, weight) in enumerate(pairwise(order)):
+        if bias.name.endswith(".bias") and weight.name == f"{bias.name.removesuffix('.bias')}.weight":
+            out[i : i + 2] = [weight, bias]
+    return out
 
 
 def _scattered(z: Sizes, stage: Stage, buckets: list[list[int]]) -> Iterator[Operation]:
