@@ -4,6 +4,9 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
 MEGATRON := megatron-core==0.16.1
+# Without building its kernels, and without dependencies: torch is there already.
+DEEPSPEED := deepspeed==0.19.8
+DEEPSPEED_NEEDS := 'setuptools>=71' einops hjson msgpack ninja psutil py-cpuinfo
 DEBIAN := tshark tcpdump iproute2 chromium
 
 .DEFAULT_GOAL := help
@@ -50,6 +53,8 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.developed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q -e '.[dev,measure]'
 	$(BIN)/python -m pip install -q --no-deps '$(MEGATRON)'
+	$(BIN)/python -m pip install -q $(DEEPSPEED_NEEDS)
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install -q --no-deps --no-build-isolation '$(DEEPSPEED)'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:
