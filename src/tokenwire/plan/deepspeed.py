@@ -99,7 +99,8 @@ class DeepspeedPlan(CompileOptions):
     @property
     def cuts_buckets(self) -> bool:
         """Return whether stages 1 and 2 cut a bucket of gradients by the ranks that own its parts."""
-        return self.reduce_scatter and self.contiguous_gradients
+        # With the optimizer on the host gradients are contiguous in any case (runtime/zero/stage_1_and_2.py).
+        return self.reduce_scatter and (self.contiguous_gradients or self.offload_optimizer != "none")
 
     @property
     def reduces_to_owners(self) -> bool:
