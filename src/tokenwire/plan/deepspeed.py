@@ -216,6 +216,9 @@ def _broken(choice: Choice, arch: Architecture) -> Iterator[Broken]:
     for count in sorted(heads):
         if count % c.cp:
             yield Broken("plan", "cp", f"Ulysses cuts by heads: sequence_parallel_size must divide the {count} heads")
+    fewest = min((layer.mixer.kv_heads for layer in arch.layers if isinstance(layer.mixer, Attention)), default=c.cp)
+    if fewest < c.cp:
+        yield Broken("plan", "cp", f"Ulysses needs a KV head for every rank of sequence_parallel_size, and there are {fewest}")
     if t.sequence_length % c.cp:
         yield Broken("training", "sequence_length", f"sequence_parallel_size = {c.cp} must divide the sequence length")
     if t.global_batch % (t.micro_batch * dp):

@@ -45,7 +45,7 @@ def _weights(z: Sizes, stage: Stage, part: float, calls: list[Operation]) -> Ite
         what = "parameters of the next modules"
         source = f"{ZERO}/partition_parameters.py all_gather_coalesced"
         for direction in ("from_nvme", "to_gpu") if off.weights_on_nvme else ("to_gpu",):
-            yield Transfer(stage.index, direction, phase, e * elements, what, True, "e·Σ gathered/n", f"{e:g}·{elements:,.0f}", source)  # type: ignore[arg-type]
+            yield Transfer(stage.index, direction, phase, e * elements, what, True, "e·Σ gathered/n", f"{e:g}·{elements:,.0f}", source)
     if off.weights_on_nvme:
         yield Transfer(stage.index, "to_nvme", "optimizer", e * part, "updated parameters", False, "e·P/n", f"{e:g}·{part:,.0f}", ZERO)
 

@@ -67,7 +67,11 @@ def closed_before(sizes: Iterable[int], limit: int) -> list[list[int]]:
 def _plain(z: Sizes, stage: Stage) -> Iterator[Operation]:
     buckets: list[int] = []
     filled = 0
-    for tensor in z.stage_tensors(stage):
+    held = z.stage_tensors(stage)
+    if z.plan.pp > 1 and z.dtype == "bf16":
+        # Its optimizer has all gradients in one flat buffer (runtime/bf16_optimizer.py, get_grads_for_reduction).
+        filled, held = padded(sum(x.elements for x in held), z.ranks, ALIGNMENT), []
+    for tensor in held:
         filled += tensor.elements
         if filled > FALLBACK_ELEMENTS:
             buckets.append(filled)
@@ -82,9 +86,13 @@ def _plain(z: Sizes, stage: Stage) -> Iterator[Operation]:
         # The pipeline goes with an optimizer that cuts its state over replicas (runtime/bf16_optimizer.py).
         yield _pipe_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_global_norm_of_tensors")
         yield _updated(z, stage)
-    elif z.plan.pp > 1 and z.dtype == "fp16":
-        yield _pipe_sum(z, stage, "overflow", "uint8", "DeepSpeed runtime/utils.py CheckOverflow.has_overflow")
-        yield _pipe_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_grad_norm, of runtime/fp16/fused_optimizer.py")
+    elif z.dtype != "fp32":
+        yield _model_sum(z, stage, "overflow", "uint8", "DeepSpeed runtime/utils.py CheckOverflow.has_overflow")
+        yield _model_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py get_grad_norm, of runtime/fp16/fused_optimizer.py")
+    elif z.config.gradient_clipping:
+        yield _model_sum(z, stage, "gradient norm", "fp32", "DeepSpeed runtime/utils.py clip_grad_norm_")
+        yield z.row(stage, "all_reduce", "dp_cp", "optimizer", 1, 1, "fp32", "dp", "gradient norm", formula="1", values="1",
+                    source="DeepSpeed runtime/utils.py clip_grad_norm_", why="the norm is averaged, for experts may differ")  # fmt: skip
 
 
 def _stages_1_and_2(z: Sizes, stage: Stage) -> Iterator[Operation]:
@@ -194,6 +202,14 @@ def _pipe_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Ope
     # DeepSpeed takes the stages of a pipe for ranks of a divided model.
     return z.row(stage, "all_reduce", "pp", "optimizer", 1, 1, dtype, "pp", what, formula="1", values="1", source=source,
                  why="stages hold different parameters, and all step, or skip the step, together")  # fmt: skip
+
+
+def _model_sum(z: Sizes, stage: Stage, what: str, dtype: str, source: str) -> Operation:
+    # Without ZeRO ranks of Ulysses are ranks of a divided model too.
+    if z.plan.cp == 1:
+        return _pipe_sum(z, stage, what, dtype, source)
+    return z.row(stage, "all_reduce", "cp", "optimizer", 1, 1, dtype, "cp", what, formula="1", values="1", source=source,
+                 why="DeepSpeed takes sequence-parallel ranks for ranks of a divided model")  # fmt: skip
 
 
 def _stage_3(z: Sizes, stage: Stage) -> Iterator[Operation]:
