@@ -33,6 +33,7 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
     })  # fmt: skip
     from tokenwire.measure.dryrun.record import Recorder, fake_world
     from tokenwire.measure.dryrun.torchtitan import quiet
+    from tokenwire.plan.deepspeed import DeepspeedPlan
 
     recorder = Recorder()
     with quiet(), fake_world(rank, plan.world):
@@ -40,6 +41,7 @@ def run(arch: Architecture, plan: Plan, rank: int) -> list[Call]:
         _with_half_precision()
         _without_neighbours()
         _without_rubbish()
+        assert isinstance(plan.config, DeepspeedPlan)
         if plan.config.zero_quantized_weights or plan.config.zero_quantized_gradients:
             from tokenwire.measure.dryrun.deepspeed_kernels import stand_in
 
