@@ -222,6 +222,10 @@ def _pipeline(c: TorchtitanPlan, arch: Architecture) -> Iterator[Broken]:
     elif schedule not in SINGLE_STAGE and c.fsdp_reshard_after_forward == "always":
         yield Broken("plan", "fsdp_reshard_after_forward", f"how often {schedule} gathers units that are let go is not predicted "
                      "here: use default or never")  # fmt: skip
+    elif schedule in SPLIT_BACKWARD and (c.blocks_compiled or c.joins_products):
+        # torch/distributed/pipelining/schedules.py, _check_torch_compile_compatibility
+        compiled = "enable_async_tensor_parallel" if c.joins_products else "compile_enable"
+        yield Broken("plan", compiled, f"torch's {schedule} takes no stages with compiled blocks", (("plan", "pipeline_parallel_schedule"),))
     elif schedule in SPLIT_BACKWARD and c.activation_checkpoint_mode != "none" and c.tp * c.cp * c.ep > 1:
         yield Broken("plan", "activation_checkpoint_mode", f"{schedule} goes backward for inputs and for weights apart, and how often blocks then "
                      "run again is not predicted here", (("plan", "pipeline_parallel_schedule"),))  # fmt: skip

@@ -23,7 +23,7 @@ def skews(arch: Architecture, plan: Plan) -> tuple[float, float]:
     >>> arch = preset("mixtral-8x7b")
     >>> plan = resolve(read_plan({"ep": 8}), TrainingConfig(sequence_length=4096, micro_batch=1), arch, 8)
     >>> [round(share, 3) for share in skews(arch, plan)]
-    [0.041, 3.0]
+    [0.042, 3.0]
     """
     experts = {layer.feed_forward for layer in arch.kinds if isinstance(layer.feed_forward, Experts)}
     if plan.ep == 1 or getattr(plan.config, "moe_expert_capacity_factor", None):

@@ -180,10 +180,7 @@ def _positions(config: WireConfig, data: Packet) -> npt.NDArray[np.int64]:
         return starts[header.name] + header.offsets[name][0] // 8
 
     at = np.zeros(kernels.POSITIONS, np.int64)
-    at[kernels.ETH_DST], at[kernels.ETH_SRC] = (
-        where(headers.ETHERNET, "destination"),
-        where(headers.ETHERNET, "source"),
-    )
+    at[kernels.ETH_SRC] = where(headers.ETHERNET, "source")
     at[kernels.IP], at[kernels.UDP], at[kernels.BTH] = starts[ip.name], starts["UDP"], starts["BTH"]
     at[kernels.IP_SRC], at[kernels.IP_DST] = where(ip, "source"), where(ip, "destination")
     if config.ip_version == 4:

@@ -20,8 +20,8 @@ DATA, ACKNOWLEDGEMENT = 0, 1
 SHORTEST = MINIMUM_FRAME - FCS.size
 """Bytes that a captured frame has at least: the FCS is not kept."""
 
-(ETH_DST, ETH_SRC, IP, IP4_LENGTH, IP4_ID, IP4_CHECK, IP_SRC, IP_DST, IP6_LENGTH, IP6_LABEL, UDP, UDP_SOURCE,
- UDP_LENGTH, UDP_CHECK, BTH, OPCODE, PAD, QP, ACK_REQUEST, PSN, HEADERS_END, POSITIONS) = range(22)  # fmt: skip
+(ETH_SRC, IP, IP4_LENGTH, IP4_ID, IP4_CHECK, IP_SRC, IP_DST, IP6_LENGTH, IP6_LABEL, UDP, UDP_SOURCE,
+ UDP_LENGTH, UDP_CHECK, BTH, OPCODE, PAD, QP, ACK_REQUEST, PSN, HEADERS_END, POSITIONS) = range(21)  # fmt: skip
 """Indices of ``at``: where in a packet the fields begin that differ from packet to packet, in bytes."""
 
 
@@ -145,9 +145,7 @@ def _folded(total: Any) -> Any:
 
 @compiled
 def _addresses(out: Any, base: Any, at: Any, version: Any, a: Any, i: Any, b: Any, j: Any) -> None:
-    # The address plan of ``connection``: only node and NIC differ from the template.
-    _put(out, base + at[ETH_DST] + 3, b, 2)
-    out[base + at[ETH_DST] + 5] = j
+    # The address plan of ``connection``: only node and NIC differ from the template, and all frames go to one next hop.
     _put(out, base + at[ETH_SRC] + 3, a, 2)
     out[base + at[ETH_SRC] + 5] = i
     if version == 4:
