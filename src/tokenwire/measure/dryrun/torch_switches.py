@@ -14,11 +14,15 @@ from tokenwire.plan.torchtitan import TorchtitanPlan
 
 
 def set_once(model: Decoder, config: TorchtitanPlan, replicas: Any, expert_replicas: Any) -> None:
-    """Set what holds for all micro-batches; ``replicas`` are the groups over which a hook sums gradients."""
+    """Set what holds for all micro-batches; ``replicas`` are the groups over which a hook sums gradients.
+
+    The factor that gradients are divided by changes no byte, and gloo has no operation that multiplies before it adds.
+    """
+    divides = config.set_gradient_divide_factor is not None and dist.get_backend() != "gloo"
     for module in model.modules():
         if not isinstance(module, FSDPModule):
             continue
-        if config.set_gradient_divide_factor is not None:
+        if divides:
             module.set_gradient_divide_factor(config.set_gradient_divide_factor)
         if config.set_all_reduce_hook:
             module.set_all_reduce_hook(_summing(expert_replicas if isinstance(module, GroupedExperts) else replicas))

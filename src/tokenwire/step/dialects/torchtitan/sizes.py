@@ -54,9 +54,13 @@ class Sizes:
         return self.plan.training.sequence_length // self.plan.cp
 
     def stage_tensors(self, stage: Stage) -> list[Tensor]:
-        """Return the tensors of a stage; a head that is tied to the embedding is that tensor (a plan of stages has none)."""
+        """Return the tensors of a stage, the tied head counted once where embedding and head are on one stage."""
         layers = set(stage.layers)
-        return [x for x in tensors(self.arch) if x.layer in layers or (x.layer is None and self._placed(x, stage))]
+        out = [x for x in tensors(self.arch) if x.layer in layers or (x.layer is None and self._placed(x, stage))]
+        if self.arch.tied_embeddings and stage.has_head and not stage.has_embedding:
+            h = self.arch.hidden_size
+            out.append(Tensor("head.weight", "head", (self.arch.vocabulary_size, h), None, "vocabulary", 0))
+        return out
 
     @staticmethod
     def _placed(tensor: Tensor, stage: Stage) -> bool:

@@ -59,13 +59,13 @@ def units(z: Sizes, stage: Stage) -> Iterator[Unit]:
             roots = ("root (embedding)", embedding, "embedding"), ("root (norm, head)", head, "head")
         for name, root, role in roots:
             yield from _unit(z, name, root, 1, 0, asked == "always", role=role)
-    elif z.arch.tied_embeddings:
+    elif z.arch.tied_embeddings and embedding and head and stage.has_head:
         yield from _unit(z, "embedding, norm and tied head", embedding + head, 1, 0, always, role="embedding")
     else:
         for unit in _unit(z, "embedding", embedding, 1, 0, reshard, role="embedding"):
             yield replace(unit, in_backward=z.config.set_unshard_in_backward)
     yield from _blocks(z, stage, held, reshard)
-    if z.config.fsdp_wrap == "torchtitan" and not z.arch.tied_embeddings:
+    if z.config.fsdp_wrap == "torchtitan" and not (z.arch.tied_embeddings and stage.has_embedding and stage.has_head):
         yield from _unit(z, "norm and head", head, 1, 0, always, role="head")
 
 
