@@ -79,9 +79,9 @@ def _quantisable(held: list[Tensor], limits: Limits, n: int) -> None:
     sizes = {x.name: x.elements for x in held if x.elements > limits.persistence}
     for names in modules(held):
         part = sum(padded(sizes[name], n) // n for name in names if name in sizes)
-        if part % 8 or part == 8:
+        if part % 8:
             raise InputError("zero_quantized_weights = true", where="[plan]", nearest="zero_quantized_weights = false",
-                             rule=f"a rank's part of {' and '.join(names)}, {part:,} elements, must be a multiple of 8 from 16 on")  # fmt: skip
+                             rule=f"a rank's part of {' and '.join(names)}, {part:,} elements, must be a multiple of 8")  # fmt: skip
 
 
 def scale_groups(elements: int) -> int:
