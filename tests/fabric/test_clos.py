@@ -143,7 +143,7 @@ def test_hash_spreads_over_spines() -> None:
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"gpus": 12}, "gpus = 8"), ({"nodes": 10**7}, "nodes"), ({"nodes": 3, "gpus": 8}, "give one"),
+        ({"gpus": 12}, "gpus_per_node = 6"), ({"nodes": 10**7}, "nodes"), ({"nodes": 3, "gpus": 8}, "give one"),
         ({"nodes": 2, "nics_per_node": 3}, "nics_per_node"),
     ],
 )  # fmt: skip
